@@ -26,8 +26,8 @@ import tree
 from gtrxl_tf import datasets
 from gtrxl_tf.datasets import episodes_testing
 from gtrxl_tf.launch import configurables  # noqa: F401 (for gin)
+from gtrxl_tf.replay import reverb_writer
 from gtrxl_tf.replay import unroll
-from gtrxl_tf.replay import writer as writer_lib
 from gtrxl_tf.settings import config
 from gtrxl_tf.training import checkpoints
 
@@ -162,8 +162,8 @@ class MalformedTest(parameterized.TestCase):
         target_step=np.int64(0), unroll_id=np.int64(0))
     client = mock.Mock()
     client.server_info.return_value = {
-        writer_lib.TABLE: mock.Mock(signature=unroll.signature(row, 4, 2))}
-    writer = writer_lib.UnrollWriter(client, row, 4, 2)
+        reverb_writer.TABLE: mock.Mock(signature=unroll.signature(row, 4, 2))}
+    writer = reverb_writer.ReverbWriter(client, row, 4, 2)
     writer.open()
     stream = client.trajectory_writer.return_value
     paths = [path for path, _ in tree.flatten_with_path(row)]

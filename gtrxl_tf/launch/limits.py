@@ -8,6 +8,9 @@ import tensorflow as tf
 import tree
 
 from gtrxl_tf import machine
+from gtrxl_tf.replay import mapped
+from gtrxl_tf.replay import prioritized
+from gtrxl_tf.replay import shared
 from gtrxl_tf.settings import config
 from gtrxl_tf.training import experiment as experiment_lib
 from gtrxl_tf.training.online import inference_call
@@ -40,36 +43,37 @@ def checked_variables() -> Iterator[None]:
 
 
 def check_batch(experiment: experiment_lib.Experiment) -> None:
-  """Checks that a batch, and a full queue or replay table, fit in free memory.
+  """Checks that a batch, and what the processes share, fit in free memory.
 
   Also checks that the time steps of an actor fit in a call to an inference server.
 
-  Only the data is counted: all columns of `Unroll` with the memory's records, before
-  Reverb compresses them. The learner's activations often take more. A replay table has
-  a row once, however many unrolls share it, and the notices in its queue are small.
+  Only the data is counted: all columns of `Unroll` with the memory's records, in a batch,
+  in the actors' rows or Reverb's queue, and in a replay table. The learner's activations
+  often take more.
 
   Args:
     experiment: an online experiment, all of whose processes will be on this machine.
   """
   if experiment.inference is not None:
     inference_call.check_size(experiment)
-  free, item = machine.free_bytes(), _num_bytes(experiment.unroll_signature())
-  name, setting, stored = 'queue', 'queue_batches', experiment.queue_size * item
+  free = machine.free_bytes()
+  signature = experiment.unroll_signature()
+  item = sum(spec.shape.num_elements() * spec.dtype.size
+             for spec in tree.flatten(signature))
+  needed = experiment.items_per_batch * item
+  if experiment.transport == 'memory':
+    needed += shared.size(experiment.layout)
+  else:
+    needed += experiment.queue_size * item
   if replay := experiment.replay:
-    steps = min(replay.capacity * (experiment.unroll_length - replay.overlap),
-                experiment.environment_steps)  # Those of a short run do not fill it.
-    stored = steps * _num_bytes(experiment.row_spec()) // experiment.environments_per_actor
-    name, setting = 'replay table', 'Replay.capacity'
-  needed = experiment.items_per_batch * item + stored
+    actions = replay.capacity * (experiment.unroll_length - replay.overlap)
+    filled = min(1.0, experiment.environment_steps / actions)  # A short run leaves room.
+    needed += int(filled * mapped.size(prioritized.specs(replay, signature)))
   if needed > free:
     raise config.ConfigError(
-        f'a batch of {experiment.batch_size:,} and a full {name} need at least '
-        f'{_gib(needed)}; this machine has {_gib(free)} left: expected a smaller '
-        f'batch_size, unroll_length or {setting}')
-
-
-def _num_bytes(specs: Any) -> int:
-  return sum(x.shape.num_elements() * x.dtype.size for x in tree.flatten(specs))
+        f'a batch of {experiment.batch_size:,} and the unrolls of {experiment.num_actors} '
+        f'actor(s) need at least {_gib(needed)}; this machine has {_gib(free)} left: '
+        'expected a smaller batch_size, unroll_length, queue_batches or Replay.capacity')
 
 
 def _gib(number: float) -> str:

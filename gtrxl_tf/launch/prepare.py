@@ -6,7 +6,6 @@ from typing import Callable, Sequence
 import gin
 import tensorflow as tf
 
-from gtrxl_tf.environments import optional
 from gtrxl_tf.launch import configurables  # noqa: F401 (for gin)
 from gtrxl_tf.launch import limits
 from gtrxl_tf.settings import config
@@ -33,8 +32,8 @@ def experiment_kind(
   return experiment
 
 
-def prepare(gin_files: Sequence[str], gin_bindings: Sequence[str], check: bool = True,
-            trains: bool = False) -> experiment_lib.Experiment:
+def prepare(gin_files: Sequence[str], gin_bindings: Sequence[str], check: bool = True
+            ) -> experiment_lib.Experiment:
   """Reads settings and makes the experiment that they name.
 
   Args:
@@ -42,15 +41,11 @@ def prepare(gin_files: Sequence[str], gin_bindings: Sequence[str], check: bool =
     gin_bindings: single settings, which override the files.
     check: also plays an episode and makes every part of the experiment once, so that
       errors show before training.
-    trains: whether it is for training, which needs Reverb if it is online.
   """
   config.parse(gin_files, gin_bindings)
   try:
     kind = experiment_kind()
     _check_settings_are_of(kind)
-    if trains and getattr(kind, 'needs_server', False):
-      # Before the environment: its package would not help where Reverb is missing.
-      optional.load('reverb', 'online training', 'online')
     experiment = kind()
     if not isinstance(experiment, experiment_lib.Experiment):
       raise config.ConfigError(

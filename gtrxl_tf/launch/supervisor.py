@@ -4,6 +4,7 @@ import contextlib
 import functools
 import math
 import multiprocessing
+import os
 import pathlib
 import re
 import shutil
@@ -18,7 +19,9 @@ from gtrxl_tf import files
 from gtrxl_tf.launch import exit_codes
 from gtrxl_tf.launch import parts
 from gtrxl_tf.launch import processes
+from gtrxl_tf.replay import shared
 from gtrxl_tf.settings import config as config_lib
+from gtrxl_tf.settings import differences
 from gtrxl_tf.training import console as console_lib
 from gtrxl_tf.training import devices
 from gtrxl_tf.training import metrics_csv
@@ -62,9 +65,14 @@ def supervise(experiment: experiment_lib.OnlineExperiment,
   Raises:
     exit_codes.RunFailed: the run cannot continue.
   """
+  memory = None
+  if experiment.transport == 'memory':
+    memory = shared.create(
+        experiment.layout, differences.to_json(experiment.settings or {}))
   supervisor = Supervisor(
       config_lib.given_text(), str(folder.root), experiment.num_actors,
-      experiment.evaluator, threads_of_learner(experiment), experiment.inference)
+      experiment.evaluator, threads_of_learner(experiment), experiment.inference,
+      memory and shared.address(memory))
   try:
     supervisor.start()
     while not (should_stop() or supervisor.ended()):
@@ -74,6 +82,8 @@ def supervise(experiment: experiment_lib.OnlineExperiment,
   finally:
     console.close()
     supervisor.stop(_seconds_to_save(folder))
+    if memory is not None:
+      os.close(memory)
   check_not_diverged(folder)
   if not folder.done.exists():
     if 'server' in supervisor.killed:
@@ -132,10 +142,10 @@ def threads_of_learner(experiment: experiment_lib.OnlineExperiment) -> int:
 
 
 class Supervisor:
-  """Runs a Reverb server, N actors, a learner and further parts as processes.
+  """Runs a learner, N actors and further parts as processes.
 
-  The further parts are an evaluator and inference servers, where the settings ask for
-  them.
+  The further parts are a Reverb server, unless the processes share memory, and an
+  evaluator and inference servers, where the settings ask for them.
 
   A part that dies is started again and finds the others: actors and learner reconnect
   to a new server, which begins with its last checkpoint if there is one; a new learner
@@ -149,7 +159,8 @@ class Supervisor:
 
   def __init__(self, config: str, root: str, num_actors: int, evaluator: bool = False,
                learner_threads: int = 0,
-               inference: Optional[placement.Inference] = None):
+               inference: Optional[placement.Inference] = None,
+               memory: Optional[str] = None):
     """Prepares the parts; `start` starts them.
 
     Args:
@@ -159,10 +170,11 @@ class Supervisor:
       evaluator: whether to start an evaluator.
       learner_threads: TensorFlow's threads in the learner; 0 for one per core.
       inference: where inference servers act for the actors; None: they act themselves.
+      memory: the address of the memory that the processes share; None for a server.
     """
     self._folder = run_folder.RunFolder(root)
-    port = portpicker.pick_unused_port()
-    server = f'localhost:{port}'
+    port = None if memory else portpicker.pick_unused_port()
+    server = memory or f'localhost:{port}'
     small = parts.Settings(gin_bindings=[config], threads=1, supervised=True)
     self._mains: Dict[str, Callable[..., int]] = {}
 
@@ -171,7 +183,8 @@ class Supervisor:
           threads=threads, failure=str(self._failure(name)))
       self._mains[name] = functools.partial(main, settings, *args, **first)
 
-    add('server', parts.serve, root, port)
+    if port:
+      add('server', parts.serve, root, port)
     if inference is None:
       add('learner', parts.learn, server, root, threads=learner_threads)
       for i in range(num_actors):

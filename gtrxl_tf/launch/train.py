@@ -11,6 +11,7 @@ from typing import Callable, Optional, Sequence
 import tensorflow as tf
 
 from gtrxl_tf import files
+from gtrxl_tf.environments import optional
 from gtrxl_tf.launch import exit_codes
 from gtrxl_tf.launch import limits
 from gtrxl_tf.launch import logs
@@ -62,6 +63,8 @@ def train(gin_files: Sequence[str], gin_bindings: Sequence[str], root_dir: str,
   with asked_to_stop() as should_stop:
     experiment = _prepare(gin_files, gin_bindings, folder)
     if experiment.needs_server:
+      if experiment.transport == 'reverb':
+        optional.load('reverb', 'online training', 'online')
       limits.check_batch(experiment)
     was_run = folder.config.exists()
     with (resuming.claimed(folder, experiment, allow_changes) as begins,
@@ -144,7 +147,7 @@ def _prepare(gin_files: Sequence[str], gin_bindings: Sequence[str],
   """Prepares the experiment; keeps the traceback of an error in the user's code."""
   with parts.failure_recorded(
       'preparation', folder.failures / 'preparation.txt', unexpected_only=True):
-    return prepare.prepare(gin_files, gin_bindings, trains=True)
+    return prepare.prepare(gin_files, gin_bindings)
 
 
 def _check_server(experiment: experiment_lib.Experiment, server: Optional[str]) -> None:

@@ -1,17 +1,15 @@
-"""Datasets that read a learner's batches from the queue or from the replay table."""
+"""A dataset that reads a learner's batches from Reverb's queue."""
 
 from typing import Callable
 
 import numpy as np
 import tensorflow as tf
 
-from gtrxl_tf.losses import r2d2
 from gtrxl_tf.replay import lazy_reverb as reverb
-from gtrxl_tf.replay import prioritized
+from gtrxl_tf.replay import reverb_writer
 from gtrxl_tf.replay import server_lost
 from gtrxl_tf.replay import staleness
 from gtrxl_tf.replay import unroll as unroll_lib
-from gtrxl_tf.replay import writer
 
 
 def unrolls(address: str, num_items: int, ledger: staleness.Ledger,
@@ -41,76 +39,9 @@ def unrolls(address: str, num_items: int, ledger: staleness.Ledger,
   Raises:
     ServerLost: there is no server.
   """
-  return (_admitted(address, ledger, should_stop, timeout_ms, abandoned)
-          .map(lambda sample: unroll_lib.Unroll(*sample.data))  # Reverb gives a tuple.
-          .batch(num_items, drop_remainder=True)
-          .map(_batch_first)
-          .with_options(_options()))
-
-
-def replayed(address: str, num_items: int, new_items: int, replay: prioritized.Replay,
-             ledger: staleness.Ledger, should_stop: Callable[[], bool],
-             timeout_ms: int = 1000, abandoned: Callable[[], bool] = lambda: False
-             ) -> tf.data.Dataset:
-  """Reads batches of `num_items` items from the replay table, each of E environments.
-
-  Before each batch it takes `new_items` notices that the ledger admits from the queue.
-  Until the table has enough unrolls, it takes notices without a batch.
-
-  Args:
-    address: the Reverb server's address.
-    num_items: items per batch.
-    new_items: new items per batch.
-    replay: the table's settings.
-    ledger: counts new items, and the ages of those sampled.
-    should_stop: called as in `unrolls`; once it returns True the dataset ends.
-    timeout_ms: how long to wait for a notice before calling `should_stop`.
-    abandoned: called for every notice; once it returns True none is admitted, and the
-      dataset ends.
-
-  Returns:
-    A dataset of `Sample`.
-
-  Raises:
-    ServerLost: there is no server.
-  """
-  client = reverb.Client(address)
-
-  def batch(sample):
-    unroll, info = unroll_lib.Unroll(*sample.data), sample.info
-
-    def count(steps):
-      for step in np.ravel(steps):
-        ledger.count_age(max(ledger.learner_step - int(step), 0))
-      return steps
-
-    steps = unroll.target_step
-    unroll = unroll._replace(target_step=tf.ensure_shape(
-        tf.numpy_function(count, [steps], steps.dtype), steps.shape))
-    weights = r2d2.importance_weights(
-        info.probability, info.table_size, replay.importance_exponent)
-    return unroll_lib.Sample(_batch_first(unroll), tf.repeat(weights, num), info.key)
-
-  sampled = _samples(address, prioritized.TABLE, should_stop, timeout_ms, abandoned)
-  num = sampled.element_spec.data.reward.shape[1]
-
-  def filled(_):
-    return tf.ensure_shape(tf.numpy_function(
-        lambda: np.bool_(replay.is_filled(client, num)), [], tf.bool), [])
-
-  new = (_admitted(address, ledger, should_stop, timeout_ms, abandoned)
-         .map(lambda sample: sample.data.unroll_id)
-         .batch(new_items, drop_remainder=True).filter(filled))
-  return (tf.data.Dataset.zip((new, sampled.batch(num_items, drop_remainder=True)))
-          .map(lambda _, sample: batch(sample)).with_options(_options()))
-
-
-def _samples(address: str, table: str, should_stop: Callable[[], bool],
-             timeout_ms: int, abandoned: Callable[[], bool]) -> tf.data.Dataset:
-  """Samples a table until told to stop; see `unrolls`."""
   with server_lost.converted():
     samples = reverb.TrajectoryDataset.from_table_signature(
-        address, table, max_in_flight_samples_per_worker=1,
+        address, reverb_writer.TABLE, max_in_flight_samples_per_worker=1,
         num_workers_per_iterator=1, rate_limiter_timeout_ms=timeout_ms,
         get_signature_timeout_secs=10)
 
@@ -120,14 +51,6 @@ def _samples(address: str, table: str, should_stop: Callable[[], bool],
       return tf.ensure_shape(go_on, [])
     return goes_on
 
-  # Sampling restarts after each time-out; the unfinished batch keeps its samples.
-  return (tf.data.Dataset.counter().take_while(until(should_stop))
-          .flat_map(lambda _: samples).take_while(until(abandoned)))
-
-
-def _admitted(address: str, ledger: staleness.Ledger, should_stop: Callable[[], bool],
-              timeout_ms: int, abandoned: Callable[[], bool]) -> tf.data.Dataset:
-  """Samples the queue, and keeps what the ledger admits; see `unrolls`."""
   def admitted(sample):
     unroll = sample.data
     unroll_length = unroll.episode_return.shape[0]
@@ -137,8 +60,13 @@ def _admitted(address: str, ledger: staleness.Ledger, should_stop: Callable[[], 
          unroll.episode_return, unroll.episode_success, unroll.task[0]], tf.bool)
     return tf.ensure_shape(admit, [])
 
-  return _samples(
-      address, writer.TABLE, should_stop, timeout_ms, abandoned).filter(admitted)
+  # Sampling restarts after each time-out; the unfinished batch keeps its samples.
+  return (tf.data.Dataset.counter().take_while(until(should_stop))
+          .flat_map(lambda _: samples).take_while(until(abandoned)).filter(admitted)
+          .map(lambda sample: unroll_lib.Unroll(*sample.data))  # Reverb gives a tuple.
+          .batch(num_items, drop_remainder=True)
+          .map(_batch_first)
+          .with_options(_options()))
 
 
 def _options() -> tf.data.Options:

@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
-from typing import Any, Optional
+import os
+import pathlib
+from typing import Any, List, Optional, Sequence
+import zlib
 
+from absl import logging
 import numpy as np
+import tensorflow as tf
 
-from gtrxl_tf.replay import deadline
-from gtrxl_tf.replay import lazy_reverb as reverb
-from gtrxl_tf.replay import newest_item
-from gtrxl_tf.replay import server_lost
+from gtrxl_tf import files
+from gtrxl_tf.losses import r2d2
+from gtrxl_tf.replay import mapped
+from gtrxl_tf.replay import unroll as unroll_lib
 from gtrxl_tf.settings import config
 
-TABLE = 'replay'
 # With 0, an unroll whose TD errors are once 0 would never be sampled again.
 _MIN_PRIORITY = 1e-6
+_BOOT = pathlib.Path('/proc/sys/kernel/random/boot_id')
 
 
 @config.configurable
@@ -28,23 +33,16 @@ class Replay:
   `OnlineExperiment.environments_per_actor = 1` these are the priorities of single
   sequences, as in the paper.
 
-  Sampling never waits for new data, and the oldest item is removed when a new one comes
-  into a full table. Therefore an unroll is used any number of times, or not at all, and
-  it may be as old as the table is large: no unroll is refused for its age, which the
-  column `oldest_unroll` of the metrics shows. The queue keeps actors and learner in
-  step. It has a short notice of each new unroll, with its returns and without
-  observations. The learner takes each notice once, and counts environment steps and
-  episodes by it, so that a notice that comes twice is a repetition, as an unroll is
-  elsewhere. It takes a step for every `unrolls_per_step` new unrolls; actors wait while
-  the queue is full.
-
-  A learner that was killed finds the table as it was. A server that was killed has lost
-  what came after its last checkpoint, and the learner waits until the table has
-  `min_unrolls` again, while notices are counted.
+  The oldest item is removed when a new one comes into a full table. Therefore an unroll
+  is used any number of times, or not at all, and it may be as old as the table is large:
+  no unroll is refused for its age, which the column `oldest_unroll` of the metrics
+  shows. The queue keeps actors and learner in step: the learner moves `unrolls_per_step`
+  new unrolls from the queue to the table before each step, and actors wait while the
+  queue is full.
 
   Args:
-    capacity: unrolls that the table holds. Each of their steps takes the memory of an
-      observation and of the core's record, which Reverb compresses.
+    capacity: unrolls that the table holds, whole and not compressed: those that overlap
+      share no memory.
     min_unrolls: unrolls in the table before the learner takes a step. The paper does
       not give it; with the default, samples of a full batch rarely coincide.
     unrolls_per_step: new unrolls for each learner step, a multiple of
@@ -85,42 +83,146 @@ class Replay:
     self.importance_exponent = importance_exponent
     self.initial_priority = initial_priority
 
-  def table(self, signature: Any, environments: int) -> reverb.Table:
-    """Makes the table.
+
+class Table:
+  """The unrolls that a learner samples from, in a file of the run's folder.
+
+  The kernel keeps what was written when the process is killed, so that a learner that is
+  started again finds the table as it was. An item that was being written is lost.
+  """
+
+  def __init__(self, path: pathlib.Path, settings: Replay, signature: unroll_lib.Unroll,
+               seed: Sequence[int]):
+    """Opens the table, or makes an empty one.
+
+    A file that does not fit is set aside: it is damaged or of other settings, or the
+    machine stopped before all of it was on disk.
 
     Args:
-      signature: the signature of its items.
-      environments: E, the unrolls of an item.
+      path: the file. It has its full size from the beginning.
+      settings: the settings.
+      signature: the result of `unroll.signature`.
+      seed: decides what is sampled.
+
+    Raises:
+      OSError: the disk is full.
     """
-    return reverb.Table(
-        TABLE, sampler=reverb.selectors.Prioritized(self.priority_exponent),
-        remover=reverb.selectors.Fifo(), max_size=-(-self.capacity // environments),
-        # `is_filled` checks `min_unrolls`. If the table made the learner wait
-        # here, nobody would empty the queue, and actors would wait too.
-        rate_limiter=reverb.rate_limiters.MinSize(1), signature=signature)
+    self._settings = settings
+    self._environments = signature.reward.shape[1]
+    self._capacity = capacity(settings, self._environments)
+    self._random = np.random.default_rng(list(seed))
+    self._header, self._priorities, *leaves = _open(path, specs(settings, signature))
+    self._leaves = tf.nest.pack_sequence_as(signature, leaves)
+    self._powers = np.zeros(self._capacity)  # Of the priorities; 0 where there is no item.
+    self._set(np.flatnonzero(self._priorities), self._priorities[self._priorities > 0])
+    self._sampled = np.zeros(0, np.int64)
 
-  def is_filled(self, client: reverb.Client, environments: int) -> bool:
-    """Returns whether the server's table has at least `min_unrolls` unrolls."""
-    try:
-      info = newest_item.table_info(client, TABLE, timeout=10)
-    except server_lost.ServerLost:
-      return False  # The next read from the queue raises it.
-    return info.current_size * environments >= self.min_unrolls
+  @property
+  def size(self) -> int:
+    """The number of unrolls."""
+    return np.count_nonzero(self._priorities) * self._environments
+
+  @property
+  def is_filled(self) -> bool:
+    """Whether the table has at least `min_unrolls` unrolls."""
+    return self.size >= self._settings.min_unrolls
+
+  def add(self, unrolls: unroll_lib.Unroll) -> None:
+    """Adds unrolls `[items * E, time, ...]`, in place of the oldest if it is full."""
+    items = tf.nest.map_structure(
+        lambda x, kept: np.reshape(x, [-1, *kept.shape[1:]]), unrolls, self._leaves)
+    for i in range(len(items.unroll_id)):
+      slot = int(self._header[_ADDED]) % self._capacity
+      self._priorities[slot] = 0.0  # So that a killed process leaves no half of an item.
+      for kept, item in zip(tf.nest.flatten(self._leaves), tf.nest.flatten(items)):
+        kept[slot] = item[i]
+      self._set(slot, self._settings.initial_priority)
+      self._header[_ADDED] += 1
+
+  def sample(self, num_items: int) -> unroll_lib.Sample:
+    """Samples `num_items` items, with replacement."""
+    sums = np.cumsum(self._powers)
+    slots = np.searchsorted(sums, sums[-1] * self._random.random(num_items), 'right')
+    self._sampled = slots
+    weights = r2d2.importance_weights(
+        self._powers[slots] / sums[-1],
+        np.full(num_items, np.count_nonzero(self._powers)),
+        self._settings.importance_exponent)
+
+    def rows(kept):
+      picked = kept[slots]
+      return tf.constant(picked.reshape([-1, *picked.shape[2:]]))
+
+    return unroll_lib.Sample(
+        tf.nest.map_structure(rows, self._leaves), tf.repeat(weights, self._environments))
+
+  def update(self, priorities: np.ndarray) -> None:
+    """Sets the priorities of the unrolls that were sampled last, `[items * E]`."""
+    means = priorities.reshape([len(self._sampled), -1]).mean(axis=1)
+    self._set(self._sampled, np.maximum(means, _MIN_PRIORITY))
+
+  def _set(self, slots: Any, priorities: Any) -> None:
+    self._priorities[slots] = priorities
+    self._powers[slots] = priorities ** self._settings.priority_exponent
+
+  def close(self) -> None:
+    """Waits until all is on disk."""
+    buffer = self._header.base
+    buffer.flush()
+    self._header[_IS_WHOLE] = 1
+    buffer.flush()
 
 
-def update_priorities(client: reverb.Client, keys: np.ndarray, priorities: np.ndarray) -> None:
-  """Updates the priorities of items; those that are no longer in the table are ignored.
+# The words of the header: what the file is, whether all of it is on disk, how many items
+# were added, and which boot of the machine wrote it.
+_HEADER = [6], np.int64
+_KIND, _IS_WHOLE, _ADDED = range(3)
 
-  Args:
-    client: a client of the server.
-    keys: the keys of the items, `[items]`.
-    priorities: the priorities of their unrolls, `[items * E]`.
 
-  Raises:
-    ServerLost: the server does not answer.
-  """
-  means = priorities.reshape([len(keys), -1]).mean(axis=1)
-  updates = {int(key): max(float(x), _MIN_PRIORITY)
-             for key, x in zip(keys, means)}
-  deadline.call(lambda: client.mutate_priorities(TABLE, updates=updates),
-                'the server takes no priorities')
+def capacity(settings: Replay, environments: int) -> int:
+  """Returns how many items the table holds, each of E unrolls."""
+  return -(-settings.capacity // environments)
+
+
+def specs(settings: Replay, signature: unroll_lib.Unroll) -> List[mapped.Spec]:
+  """Returns the arrays of the file: header, priorities, and the leaves of the items."""
+  num = capacity(settings, signature.reward.shape[1])
+  return [_HEADER, ([num], np.float64), *(
+      ([num, *spec.shape], spec.dtype.as_numpy_dtype)
+      for spec in tf.nest.flatten(unroll_lib.batch_spec(signature, 1)))]
+
+
+def _open(path: pathlib.Path, arrays: Sequence[mapped.Spec]) -> List[np.ndarray]:
+  kind = zlib.crc32(repr([(list(shape), np.dtype(dtype).str) for shape, dtype in arrays]
+                         ).encode())
+  boot = np.frombuffer(_boot()[:24].ljust(24), np.int64)
+  if path.exists():
+    why = 'is damaged or of other settings'
+    if path.stat().st_size == mapped.size(arrays):
+      with open(path, 'r+b') as file:
+        header, *rest = mapped.map_file(file.fileno(), arrays)
+      if header[_KIND] == kind:
+        if header[_IS_WHOLE] or np.array_equal(header[3:], boot):
+          header[_IS_WHOLE], header[3:] = 0, boot
+          return [header, *rest]
+        why = 'was not written to the end, since the machine stopped'
+    logging.warning('learner: %s %s: the replay table begins empty, and the earlier file '
+                    'is now %s', path, why, files.set_aside(path).name)
+  path.parent.mkdir(parents=True, exist_ok=True)
+  partial = path.with_name(path.name + '.partial')
+  try:
+    with open(partial, 'w+b') as file:
+      os.posix_fallocate(file.fileno(), 0, mapped.size(arrays))
+      header, *rest = mapped.map_file(file.fileno(), arrays)
+  except OSError as error:
+    partial.unlink(missing_ok=True)
+    raise OSError(error.errno, f'the replay table {path} needs '
+                  f'{mapped.size(arrays) / 2**30:,.1f} GiB: {error.strerror}') from error
+  header[_KIND], header[3:] = kind, boot
+  os.replace(partial, path)
+  return [header, *rest]
+
+
+def _boot() -> bytes:
+  """Returns what differs after each start of the machine; nothing if it is unknown."""
+  return _BOOT.read_bytes() if _BOOT.exists() else b''

@@ -1,186 +1,163 @@
-"""Tests of the replay table, through a real server."""
+"""Tests of prioritized.py."""
 
-import math
+import errno
+import os
 import pathlib
+from unittest import mock
 
 from absl.testing import absltest
 from absl.testing import parameterized
-import dm_env
 import numpy as np
-import portpicker
-import pytest
-import reverb
 import tensorflow as tf
 
-from gtrxl_tf.replay import dataset
 from gtrxl_tf.replay import prioritized
-from gtrxl_tf.replay import server as server_lib
-from gtrxl_tf.replay import staleness
 from gtrxl_tf.replay import unroll as unroll_lib
-from gtrxl_tf.replay import writer as writer_lib
 from gtrxl_tf.settings import config
 
 _T, _M, _E = 4, 3, 2
 
 
-def _row(t, step_type=dm_env.StepType.MID, target_step=0):
-  """Row t of the stream: its number is in every column."""
-  return unroll_lib.Unroll(
-      observation=np.full([_E, 1], t, np.float32),
-      step_type=np.full([_E], step_type, np.int32),
-      reward=np.full([_E], t, np.float32), discount=np.ones([_E], np.float32),
-      action=np.full([_E], t, np.int32), policy=(),
-      record=np.full([_E, 2], t, np.float32),
-      episode_return=np.full(
-          [_E], t if step_type == dm_env.StepType.LAST else np.nan, np.float32),
-      episode_success=np.full([_E], np.nan, np.float32),
-      task=np.zeros([_E], np.int32), target_step=np.int64(target_step),
-      unroll_id=np.int64(0))
+def _signature(size=1):
+  scalars, integers = (tf.TensorSpec([_E], x) for x in (tf.float32, tf.int32))
+  number = tf.TensorSpec([], tf.int64)
+  return unroll_lib.signature(unroll_lib.Unroll(
+      observation={'near': tf.TensorSpec([_E, size], tf.float32)}, step_type=integers,
+      reward=scalars, discount=scalars, action=integers, policy=(),
+      record=tf.TensorSpec([_E, 2], tf.float32), episode_return=scalars,
+      episode_success=scalars, task=integers, target_step=number, unroll_id=number),
+                              _T, _M)
 
 
-class ReplayTest(parameterized.TestCase, tf.test.TestCase):
+def _batch(*numbers):
+  """Items with a number in every column, and that of the environment in the tens."""
+  def leaf(spec):
+    x = np.zeros(spec.shape, spec.dtype.as_numpy_dtype)
+    rows = x.reshape([len(numbers), -1, *spec.shape[1:]])
+    for i, number in enumerate(numbers):
+      for j in range(rows.shape[1]):
+        rows[i, j] = number + 10 * j
+    return x
+  return tf.nest.map_structure(leaf, unroll_lib.batch_spec(_signature(), len(numbers)))
 
-  def start(self, checkpoints=None, queue_size=1000, **settings):
-    self.replay = prioritized.Replay(**{'min_unrolls': 1, **settings})
-    self.port = portpicker.pick_unused_port()
-    self.server = server_lib.serve(
-        self.port, _row(0), _T, _M, queue_size, [tf.Variable(0.0)], checkpoints,
-        replay=self.replay)
-    self.addCleanup(lambda: self.server.stop())  # pylint: disable=unnecessary-lambda
-    self.client = reverb.Client(f'localhost:{self.port}')
-    self.ledger = staleness.Ledger(math.inf)
 
-  def write(self, num_rows, identity=1, first=0, **columns):
-    """Writes rows; an episode ends in row 5 of every 6."""
-    writer = writer_lib.UnrollWriter(
-        self.client, _row(0), _T, _M, identity, self.replay)
-    writer.open()
-    for t in range(first, first + num_rows):
-      kind = {0: dm_env.StepType.FIRST, 5: dm_env.StepType.LAST}.get(
-          t % 6, dm_env.StepType.MID)
-      writer.append(_row(t, kind, **columns))
-    self.assertTrue(writer.wait(0, 10000))
-    writer.close()
+class TableTest(parameterized.TestCase):
 
-  def stream(self, new_items, num_items=1):
-    """Batches for ever, one after `new_items` notices each."""
-    return iter(dataset.replayed(
-        f'localhost:{self.port}', num_items, new_items, self.replay, self.ledger,
-        lambda: False, timeout_ms=500))
+  def setUp(self):
+    super().setUp()
+    self.path = pathlib.Path(self.create_tempdir().full_path) / 'replay' / 'table'
 
-  def size(self, table=prioritized.TABLE):
-    return self.client.server_info()[table].current_size
+  def open(self, size=1, **settings):
+    return prioritized.Table(
+        self.path, prioritized.Replay(**{'capacity': 5 * _E, 'min_unrolls': 1, **settings}),
+        _signature(size), [0, 0])
 
-  @parameterized.parameters((0, 6), (2, 11), (3, 21))
-  def test_unrolls_overlap_and_each_step_is_counted_once(self, overlap, num):
-    self.start(overlap=overlap)
-    self.write(_T + 1 + (num - 1) * (_T - overlap))
-    self.assertEqual(self.size(), num)
-    self.assertEqual(self.size(writer_lib.TABLE), num)
-    found = set()
-    for sample in self.client.sample(prioritized.TABLE, 10 * num, emit_timesteps=False):
-      observation, step_type = sample.data[0][:, 0, 0], sample.data[1]
-      self.assertAllEqual(observation, observation[0] + np.arange(_T + 1))
-      self.assertLen(step_type, _M + _T + 1)
-      found.add(int(observation[0]))
-    self.assertContainsSubset(found, [i * (_T - overlap) for i in range(num)])
-    next(self.stream(num))
-    rows = np.arange(1 + overlap, _T + 1 + (num - 1) * (_T - overlap))
-    self.assertEqual(self.ledger.environment_steps, _E * np.sum(rows % 6 != 0))
-    self.assertAllEqual(self.ledger.returns, np.repeat(rows[rows % 6 == 5], _E))
+  def numbers(self, table, draws=200):
+    """The numbers of the items in the table, and how often each was sampled."""
+    sample = table.sample(draws)
+    return dict(zip(*np.unique(sample.unroll.unroll_id, return_counts=True)))
 
-  @pytest.mark.medium
-  def test_a_batch_has_weights_keys_and_rows_of_all_environments(self):
-    self.start(importance_exponent=0.5, priority_exponent=1.0)
-    self.write(1 + 2 * _T)
-    first, second = sorted(
-        {s.info.key: s.data[0][0, 0, 0] for s in self.client.sample(
-            prioritized.TABLE, 50, emit_timesteps=False)}.items(), key=lambda x: x[1])
-    prioritized.update_priorities(self.client, np.array([first[0], second[0]], np.uint64),
-                       np.array([1.0, 2.0, 0.5, 0.5]))
-    self.ledger.learner_step = 7
-    batch = next(self.stream(1, 40))
-    self.assertEqual(batch.unroll.observation.shape, [80, _T + 1, 1])
-    self.assertEqual(batch.unroll.record.shape, [80, _M, 2])
-    keys = np.repeat(batch.key.numpy(), _E)
-    rare = keys == second[0]
-    self.assertBetween(np.mean(rare), 0.05, 0.5)  # A quarter: 0.5 against 1.5.
-    self.assertAllEqual(batch.unroll.observation[:, 0, 0],
-                        np.where(rare, second[1], first[1]))
-    self.assertAllClose(batch.weight, np.where(rare, 1, 3 ** -0.5))
-    self.assertEqual(self.ledger.oldest, 8)
-    self.assertEqual(self.ledger.gauges(1.0)['data_age'], 7)
-
-  @pytest.mark.medium
-  def test_the_learner_waits_until_the_table_has_enough(self):
-    self.start(min_unrolls=5 * _E)
-    batches = iter(dataset.replayed(
-        f'localhost:{self.port}', 2, 1, self.replay, self.ledger,
-        lambda: self.ledger.unrolls >= 4, timeout_ms=500))
-    self.write(1 + 4 * _T)
-    self.assertIsNone(next(batches, None))
-    self.assertEqual(self.ledger.unrolls, 4)  # The queue was emptied all the same.
-    self.write(1 + _T, identity=2)
-    self.assertIsNotNone(next(self.stream(1)))
+  def test_an_item_comes_out_as_it_went_in(self):
+    table = self.open()
+    table.add(_batch(1, 2))
+    sample = table.sample(6).unroll
+    for i, number in enumerate(sample.unroll_id.numpy().ravel()):
+      tf.nest.map_structure(
+          lambda x, y, i=i: np.testing.assert_array_equal(
+              x[i * len(x) // 6:(i + 1) * len(x) // 6], y), sample, _batch(number))
 
   def test_the_oldest_items_leave_a_full_table(self):
-    self.start(capacity=3 * _E)
-    self.write(1 + 5 * _T)
-    self.assertEqual(self.size(), 3)
-    found = {s.data[0][0, 0, 0] for s in self.client.sample(
-        prioritized.TABLE, 60, emit_timesteps=False)}
-    self.assertEqual(found, {2 * _T, 3 * _T, 4 * _T})
-    # A learner may still have the key of an item that has left.
-    prioritized.update_priorities(self.client, np.array([12345], np.uint64), np.array([2.0, 2.0]))
+    table = self.open(capacity=3 * _E)
+    table.add(_batch(1, 2, 3))
+    table.add(_batch(4, 5))
+    self.assertEqual(set(self.numbers(table)), {3, 4, 5})
+    self.assertEqual(table.size, 3 * _E)
+
+  def test_items_are_sampled_by_their_priorities(self):
+    table = self.open(importance_exponent=0.5, priority_exponent=1.0)
+    table.add(_batch(1))
+    table.sample(1)
+    table.update(np.array([0.25, 0.75]))  # The mean is 0.5.
+    table.add(_batch(2, 3))
+    self.assertBetween(self.numbers(table, 1000)[1], 150, 250)
+    sample = table.sample(40)
+    rare = np.repeat(sample.unroll.unroll_id.numpy().ravel() == 1, _E)
+    np.testing.assert_allclose(sample.weight, np.where(rare, 1, 2**-0.5), rtol=1e-6)
+    self.assertEqual(sample.unroll.reward.shape, [80, _T + 1])
+
+  def test_an_item_whose_errors_are_0_is_sampled_again(self):
+    table = self.open()
+    table.add(_batch(1))
+    table.sample(1)
+    table.update(np.zeros(_E))
+    self.assertEqual(self.numbers(table), {1: 200})
 
   def test_a_table_that_holds_no_whole_number_of_items_can_be_filled(self):
-    self.start(capacity=2 * _E + 1, min_unrolls=2 * _E + 1)
-    self.write(1 + 5 * _T)
-    self.assertEqual(self.size(), 3)
-    self.assertTrue(self.replay.is_filled(self.client, _E))
+    table = self.open(capacity=2 * _E + 1, min_unrolls=2 * _E + 1)
+    table.add(_batch(1, 2))
+    self.assertFalse(table.is_filled)
+    table.add(_batch(3))
+    self.assertTrue(table.is_filled)
 
-  @pytest.mark.medium
-  def test_a_restored_server_repeats_no_steps_and_keeps_priorities(self):
-    checkpoints = pathlib.Path(self.create_tempdir().full_path)
-    self.start(checkpoints)
-    self.write(1 + 2 * _T)
-    batch = next(self.stream(2))
-    prioritized.update_priorities(self.client, batch.key.numpy(), np.array([9.0, 9.0]))
-    server_lib.checkpoint(self.port)
-    counted = self.ledger.environment_steps
-    self.server.stop()
-    ledger = self.ledger
-    self.start(checkpoints)
-    self.ledger = ledger
-    self.assertEqual(self.size(), 2)
-    self.write(1 + _T, identity=2, target_step=50)  # Of a learner that was killed.
-    self.assertIsNotNone(next(self.stream(1)))
-    self.assertEqual(ledger.stale, 0)
-    self.assertEqual(ledger.environment_steps, counted + _E * _T)
-    priorities = [s.info.priority for s in self.client.sample(
-        prioritized.TABLE, 40, emit_timesteps=False)]
-    self.assertIn(9.0, priorities)
+  def test_a_table_that_is_opened_again_has_its_items_and_priorities(self):
+    table = self.open(capacity=3 * _E)
+    table.add(_batch(1, 2, 3, 4))
+    np.testing.assert_array_equal(table.sample(1).unroll.unroll_id.numpy() > 1, True)
+    table.update(np.array([50.0, 50.0]))
+    table.sample(9)  # The generator begins again, too.
+    for closes in False, True:
+      if closes:
+        table.close()
+      again = self.open(capacity=3 * _E)
+      self.assertGreater(max(self.numbers(again).values()), 150)
+      self.assertEqual(again.size, 3 * _E)
+    again.add(_batch(5))
+    self.assertIn(5, self.numbers(again))
+    self.assertNotIn(2, self.numbers(again))
 
-  def test_a_notice_that_comes_twice_is_counted_once(self):
-    self.start()
-    self.write(1 + 2 * _T)
-    self.write(1 + _T)  # Another stream under the same name.
-    self.write(1 + _T, identity=2)
-    next(self.stream(3))
-    self.assertEqual((self.ledger.unrolls, self.ledger.duplicate), (3, 1))
+  def test_a_process_that_is_killed_within_an_item_loses_it_alone(self):
+    table = self.open()
+    table.add(_batch(1, 2, 3, 4, 5))
+    with mock.patch.object(table, '_set', side_effect=KeyboardInterrupt):
+      with self.assertRaises(KeyboardInterrupt):
+        table.add(_batch(6))
+    again = self.open()
+    self.assertEqual(set(self.numbers(again)), {2, 3, 4, 5})
+    again.add(_batch(7))
+    self.assertEqual(set(self.numbers(again)), {2, 3, 4, 5, 7})
 
-  def test_servers_and_settings_that_do_not_fit_are_refused(self):
-    self.start()
-    plain = writer_lib.UnrollWriter(self.client, _row(0), _T, _M)
-    with self.assertRaisesRegex(config.ConfigError, 'do not fit'):
-      plain.open()
-    port = portpicker.pick_unused_port()
-    server = server_lib.serve(port, _row(0), _T, _M, 1, [])
-    self.addCleanup(server.stop)
-    writer = writer_lib.UnrollWriter(
-        reverb.Client(f'localhost:{port}'), _row(0), _T, _M, replay=self.replay)
-    with self.assertRaisesRegex(config.ConfigError, "has no table 'replay'"):
-      writer.open()
+  @parameterized.parameters('size', 'settings', 'bytes', 'power')
+  def test_a_file_that_does_not_fit_is_set_aside(self, fault):
+    table = self.open()
+    table.add(_batch(1))
+    if fault == 'size':
+      os.truncate(self.path, 1000)
+    elif fault == 'bytes':
+      with open(self.path, 'r+b') as file:
+        file.write(100 * b'\0')
+    elif fault == 'power':
+      self.enter_context(mock.patch.object(prioritized, '_boot', lambda: b'another'))
+    with self.assertLogs(level='WARNING') as logs:
+      again = self.open(size=2 if fault == 'settings' else 1)
+    self.assertIn('is now table.damaged', logs.output[0])
+    self.assertEqual(again.size, 0)
+    self.assertLen(list(self.path.parent.iterdir()), 2)
+
+  def test_a_table_that_was_closed_survives_a_power_failure(self):
+    table = self.open()
+    table.add(_batch(1))
+    table.close()
+    with mock.patch.object(prioritized, '_boot', lambda: b'another'):
+      self.assertEqual(self.open().size, _E)
+
+  def test_a_full_disk_is_told_in_a_line(self):
+    full = OSError(errno.ENOSPC, 'No space left on device')
+    with mock.patch.object(os, 'posix_fallocate', side_effect=full):
+      with self.assertRaisesRegex(OSError, 'the replay table .* needs 0.0 GiB: No space') as e:
+        self.open()
+    self.assertEqual(e.exception.errno, errno.ENOSPC)
+    self.assertEmpty(list(self.path.parent.iterdir()))
+
+  def test_settings_that_do_not_fit_are_refused(self):
     with self.assertRaisesRegex(
         config.ConfigError, 'Replay.min_unrolls = 9: expected at most Replay.capacity'):
       prioritized.Replay(capacity=8, min_unrolls=9)

@@ -1,4 +1,4 @@
-"""The Reverb server: a queue of unrolls, a table of weights, perhaps a replay table."""
+"""The Reverb server: a queue of unrolls and a table of weights."""
 
 from __future__ import annotations
 
@@ -11,12 +11,11 @@ import tensorflow as tf
 from gtrxl_tf import files
 from gtrxl_tf import machine
 from gtrxl_tf.replay import lazy_reverb as reverb
-from gtrxl_tf.replay import prioritized
+from gtrxl_tf.replay import reverb_writer
 from gtrxl_tf.replay import server_lost
 from gtrxl_tf.replay import settings_table
 from gtrxl_tf.replay import unroll
 from gtrxl_tf.replay import weights
-from gtrxl_tf.replay import writer
 from gtrxl_tf.settings import config
 
 
@@ -24,7 +23,6 @@ def serve(port: int, row: unroll.Unroll, unroll_length: int, memory_length: int,
           queue_size: int, variables: Sequence[tf.Variable],
           checkpoints: Optional[pathlib.Path] = None,
           settings: Optional[str] = None,
-          replay: Optional[prioritized.Replay] = None,
           half_weights: bool = False) -> reverb.Server:
   """Starts a server.
 
@@ -42,13 +40,9 @@ def serve(port: int, row: unroll.Unroll, unroll_length: int, memory_length: int,
       file that ends between two records, such as an empty one: it loads the items that
       are whole.
     settings: a text that everyone who connects can read, see `settings_table`.
-    replay: makes the replay table; the queue then has notices of new unrolls. If it is
-      None, the queue has the unrolls, and there is no such table.
     half_weights: whether weights have 16 bits, see `weights.specs`.
   """
   signature = unroll.signature(row, unroll_length, memory_length)
-  in_queue = signature if replay is None else unroll.notice_signature(
-      row, unroll_length, replay.overlap)
 
   def make_server(folder: Optional[pathlib.Path]) -> reverb.Server:
     checkpointer = None
@@ -56,10 +50,8 @@ def serve(port: int, row: unroll.Unroll, unroll_length: int, memory_length: int,
       folder.mkdir(parents=True, exist_ok=True)
       checkpointer = reverb.platform.checkpointers_lib.DefaultCheckpointer(
           path=str(folder))
-    served = [reverb.Table.queue(writer.TABLE, queue_size, signature=in_queue),
+    served = [reverb.Table.queue(reverb_writer.TABLE, queue_size, signature=signature),
               weights.table(variables, half_weights)]
-    if replay is not None:
-      served.append(replay.table(signature, row.reward.shape[0]))
     if settings is not None:
       served.append(settings_table.table())
     return reverb.Server(served, port=port, checkpointer=checkpointer)

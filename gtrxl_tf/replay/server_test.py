@@ -11,12 +11,12 @@ import reverb
 import tensorflow as tf
 
 from gtrxl_tf.replay import dataset
+from gtrxl_tf.replay import reverb_writer
 from gtrxl_tf.replay import server as server_lib
 from gtrxl_tf.replay import settings_table
 from gtrxl_tf.replay import staleness
 from gtrxl_tf.replay import unroll
 from gtrxl_tf.replay import weights
-from gtrxl_tf.replay import writer as writer_lib
 from gtrxl_tf.settings import config
 
 _T, _M, _E = 3, 2, 2
@@ -49,14 +49,14 @@ class ServerTest(parameterized.TestCase):
     return server
 
   def write(self, num_items):
-    writer = writer_lib.UnrollWriter(
+    writer = reverb_writer.ReverbWriter(
         reverb.Client(self.address), _row_spec(), _T, _M, 0)
     writer.open()
     items = 0
     while items < num_items:
       items += writer.append(tf.nest.map_structure(
           lambda spec: np.zeros(spec.shape, spec.dtype.as_numpy_dtype), _row_spec()))
-    self.assertTrue(writer.wait(0, 5000))
+    self.assertTrue(writer.wait(5000))
     writer.close()
 
   def sampled(self, num_items, ledger):
@@ -115,7 +115,7 @@ class ServerTest(parameterized.TestCase):
     server_lib.checkpoint(self.port)
     server.stop()
     self.serve(row=_row_spec(size=5))
-    writer = writer_lib.UnrollWriter(
+    writer = reverb_writer.ReverbWriter(
         reverb.Client(self.address), _row_spec(size=5), _T, _M)
     with self.assertRaisesRegex(
         config.ConfigError, r"do not fit the server's: observation has shape \(4, 2, 5\)"):

@@ -38,10 +38,9 @@ class Ledger(tf.train.experimental.PythonState):
     >>> ledger.environment_steps, list(ledger.returns)
     (2, [1.0])
 
-  With a replay table no unroll is too old. The queue then has notices, each of which is
-  admitted once, whatever its age, even if its weights are newer than the learner: such
-  weights are those of a learner that was killed. The ages are those of the unrolls
-  sampled.
+  With a replay table no unroll is too old. Each is then admitted once, at any age, even
+  if its weights are newer than the learner: such weights are those of a learner that was
+  killed. The ages are those of the unrolls sampled.
 
   Attributes:
     learner_step: the learner's step count, which the learner keeps current.
@@ -58,7 +57,7 @@ class Ledger(tf.train.experimental.PythonState):
   """
 
   def __init__(self, max_age: float, num_tasks: int = 1, window: int = 100,
-               worker: int = 0):
+               worker: int = 0, overlap: int = 0):
     """Creates an empty ledger.
 
     Args:
@@ -66,8 +65,11 @@ class Ledger(tf.train.experimental.PythonState):
       num_tasks: number of tasks.
       window: number of returns to keep.
       worker: number of this worker, if several train together.
+      overlap: the actions that an unroll shares with the one before. They are counted
+        once; in the first unroll of a stream they are not counted at all.
     """
     self.max_age = max_age
+    self._overlap = overlap
     self._worker = worker
     self._workers: List[str] = []
     self._newest_of_writer = {}
@@ -119,8 +121,10 @@ class Ledger(tf.train.experimental.PythonState):
       if not 0 <= age < self.max_age:
         self.stale += 1
         return False
-      self.count_age(age)
+      self._count_age(age)
     self.unrolls += 1
+    step_type, episode_return, episode_success = (
+        x[self._overlap:] for x in (step_type, episode_return, episode_success))
     steps = int(np.sum(step_type != int(dm_env.StepType.FIRST)))
     self.environment_steps += steps
     self._steps_of_writer[writer] += steps
@@ -131,8 +135,12 @@ class Ledger(tf.train.experimental.PythonState):
     self.successes.extend(episode_success[~np.isnan(episode_success)].tolist())
     return True
 
-  def count_age(self, age: int) -> None:
-    """Counts the age of an item that is trained on next."""
+  def count_ages(self, target_steps: np.ndarray) -> None:
+    """Counts the ages of items of a replay table, which are trained on next."""
+    for step in target_steps.flat:
+      self._count_age(max(self.learner_step - int(step), 0))
+
+  def _count_age(self, age: int) -> None:
     self._num_ages += 1
     self._sum_of_ages += age
     self.oldest = max(self.oldest, age + 1)

@@ -1,7 +1,7 @@
 """The structure of a queue item and of a learner's batch."""
 
 import numbers
-from typing import Any, NamedTuple, Optional
+from typing import Any, List, NamedTuple, Optional, Sequence, Tuple
 
 import dm_env
 import tensorflow as tf
@@ -50,11 +50,33 @@ class Unroll(NamedTuple):
     return self.step_type[:, self.memory_length:] == int(dm_env.StepType.LAST)
 
 
+class Layout(NamedTuple):
+  """The sizes of what the processes of a run exchange.
+
+  Attributes:
+    row: the specs of what an actor with E environments writes at every step.
+    unroll_length: T.
+    memory_length: M.
+    overlap: the actions that consecutive unrolls share, fewer than T.
+    queue_size: the items that the queue holds; actors wait while it is full.
+    num_actors: the number of actors.
+    weights: the specs of the weights, see `weights.specs`.
+    half_weights: whether weights have 16 bits.
+  """
+  row: Unroll
+  unroll_length: int
+  memory_length: int
+  overlap: int
+  queue_size: int
+  num_actors: int
+  weights: Sequence[tf.TensorSpec]
+  half_weights: bool
+
+
 class Sample(NamedTuple):
   """A learner's batch from the replay table."""
   unroll: Unroll     # [B, time, ...], with E rows of each item.
   weight: tf.Tensor  # [B]: the loss is multiplied by it.
-  key: Any = ()      # [items] uint64, in Reverb.
 
 
 def columns(unroll_length: int, memory_length: int) -> Unroll:
@@ -76,21 +98,11 @@ def columns(unroll_length: int, memory_length: int) -> Unroll:
       unroll_id=(t, 1))
 
 
-def notice(row: Unroll) -> Unroll:
-  """Returns the columns by which a learner counts new unrolls; the others are `()`."""
-  return row._replace(observation=(), reward=(), discount=(), action=(), policy=(),
-                      record=())
-
-
-def notice_columns(unroll_length: int, overlap: int) -> Unroll:
-  """Returns the `columns` of a notice, without the rows that the unroll before has too.
-
-  No unroll is before the first one of a stream: its first `overlap` rows are in no
-  notice.
-  """
-  new = overlap + 1, unroll_length - overlap
-  return columns(unroll_length, 0)._replace(
-      step_type=new, episode_return=new, episode_success=new)
+def leaf_windows(row: Unroll, unroll_length: int, memory_length: int
+                 ) -> List[Tuple[int, int]]:
+  """Returns the `columns` of each leaf of a row."""
+  return [window for column, window in zip(row, columns(unroll_length, memory_length))
+          for _ in tree.flatten(column)]
 
 
 def signature(row: Unroll, unroll_length: int, memory_length: int) -> Unroll:
@@ -102,19 +114,24 @@ def signature(row: Unroll, unroll_length: int, memory_length: int) -> Unroll:
     unroll_length: T.
     memory_length: M.
   """
-  return _signature(row, columns(unroll_length, memory_length))
-
-
-def notice_signature(row: Unroll, unroll_length: int, overlap: int) -> Unroll:
-  """Returns the signature of a queue of notices; see `signature`."""
-  return _signature(notice(row), notice_columns(unroll_length, overlap))
-
-
-def _signature(row: Unroll, windows: Unroll) -> Unroll:
   def row_specs(window, column):
     return tf.nest.map_structure(
         lambda x: tf.TensorSpec((window[1], *x.shape), x.dtype), column)
-  return Unroll(*map(row_specs, windows, row))
+  return Unroll(*map(row_specs, columns(unroll_length, memory_length), row))
+
+
+def batch_spec(items: Unroll, num_items: int) -> Unroll:
+  """Returns the specs of a batch of items: `[num_items * E, time, ...]`.
+
+  Args:
+    items: the result of `signature`.
+    num_items: the items of a batch.
+  """
+  def leaf(spec):
+    time, *rest = spec.shape
+    shape = [num_items * rest[0], time, *rest[1:]] if rest else [num_items, time]
+    return tf.TensorSpec(shape, spec.dtype)
+  return tf.nest.map_structure(leaf, items)
 
 
 def misfit(found: Unroll, expected: Unroll) -> Optional[str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import collections
 import functools
 import threading
+import time
 from typing import Any, List, Optional, Sequence
 
 import numpy as np
@@ -49,6 +50,46 @@ def table(variables: Sequence[tf.Variable], half: bool = False) -> reverb.Table:
       tf.TensorSpec([], tf.int64), tf.TensorSpec([], tf.bool), *specs(variables, half)])
 
 
+class Values:
+  """The values of a network's variables, packed as `nests.Packing` does."""
+
+  def __init__(self, variables: Sequence[tf.Variable], half: bool = False):
+    """Traces how to read and assign them.
+
+    Args:
+      variables: the network's variables.
+      half: whether weights have 16 bits on the way, see `specs`.
+    """
+    variables = list(variables)
+    self.specs = specs(variables, half)
+    self.packing = packing = nests.Packing(self.specs)
+    self._read = tf.function(lambda: packing.pack([
+        nests.to_half(v.value()) if _is_halved(v, half) else v.value()
+        for v in variables]), autograph=False)
+
+    # It does not refer to `self`. Otherwise the client of a channel would outlive it until
+    # garbage is collected, and new clients would share its broken connection.
+    @functools.partial(tf.function, autograph=False)
+    def assign(vectors):
+      for variable, value in zip(variables, packing.unpack(vectors)):
+        variable.assign(nests.from_half(value) if _is_halved(variable, half) else value)
+
+    self._assign = assign
+
+  def read(self) -> List[np.ndarray]:
+    """Returns the vectors of the variables' values."""
+    tensors = self._read()
+    vectors = [x.numpy() for x in tensors]
+    nests.free_attributes(tensors)
+    return vectors
+
+  def assign(self, vectors: Sequence[np.ndarray]) -> None:
+    """Assigns what `read` returned to the variables."""
+    tensors = list(map(tf.constant, vectors))
+    self._assign(tensors)
+    nests.free_attributes(tensors)
+
+
 class WeightsChannel:
   """One end of the connection from a learner's network to an actor's.
 
@@ -71,21 +112,7 @@ class WeightsChannel:
       half: whether weights have 16 bits on the way, see `specs`.
     """
     self._client = reverb.Client(address)
-    variables = list(variables)
-    self._specs = sent = specs(variables, half)
-    self._packing = packing = nests.Packing(sent)
-    self._read = tf.function(lambda: packing.pack([
-        nests.to_half(v.value()) if _is_halved(v, half) else v.value()
-        for v in variables]), autograph=False)
-
-    # It does not refer to `self`. Otherwise the client would outlive the channel until
-    # garbage is collected, and new clients would share its broken connection.
-    @functools.partial(tf.function, autograph=False)
-    def assign(vectors):
-      for variable, value in zip(variables, packing.unpack(vectors)):
-        variable.assign(nests.from_half(value) if _is_halved(variable, half) else value)
-
-    self._assign = assign
+    self._values = Values(variables, half)
     self.finished = False
     self._received = 0
     self._published = 0
@@ -105,9 +132,7 @@ class WeightsChannel:
     Raises:
       ServerLost: the server does not answer.
     """
-    tensors = self._read()
-    values = self._packing.unpack([x.numpy() for x in tensors])
-    nests.free_attributes(tensors)
+    values = self._values.packing.unpack(self._values.read())
     return self._insert([np.int64(step), np.bool_(finished), *values], _TIMEOUT)
 
   def publish_again_if_lost(self, timeout: int = _TIMEOUT) -> bool:
@@ -198,19 +223,21 @@ class WeightsChannel:
       return None
     step, finished, *values = newest_item.sample(self._client, TABLE)
     theirs = [f'{x.dtype}{list(x.shape)}' for x in values]
-    ours = [f'{x.dtype.name}{x.shape.as_list()}' for x in self._specs]
+    ours = [f'{x.dtype.name}{x.shape.as_list()}' for x in self._values.specs]
     for i in range(max(len(theirs), len(ours))):
       got, expected = (dict(enumerate(x)).get(i, 'nothing') for x in (theirs, ours))
       if got != expected:
         raise config.ConfigError(
             f'the server at {self._client.server_address} has weights of another '
             f'network: variable {i} is {got}: expected {expected} by these settings')
-    tensors = list(map(tf.constant, self._packing.pack(values)))
-    self._assign(tensors)
-    nests.free_attributes(tensors)
+    self._values.assign(self._values.packing.pack(values))
     self._received = published
     self.finished = bool(finished)
     return int(step)
+
+  def wait(self, waited: float) -> None:
+    """Waits for newer weights, longer after `waited` seconds: asking costs time too."""
+    time.sleep(min(max(waited / 20, 0.001), 0.1))
 
 
 class LocalWeights:

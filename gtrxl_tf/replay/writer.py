@@ -1,63 +1,22 @@
-"""Writes an actor's rows to Reverb, and items that refer to them."""
+"""Writes an actor's rows, and items that refer to them."""
 
 from __future__ import annotations
 
+import abc
 import collections
-import math
-from typing import Any, List, Optional, Tuple
+from typing import List, Optional, Sequence
 
 import numpy as np
 import tensorflow as tf
 import tree
 
-from gtrxl_tf.replay import lazy_reverb as reverb
-from gtrxl_tf.replay import prioritized
-from gtrxl_tf.replay import server_lost
 from gtrxl_tf.replay import unroll
-from gtrxl_tf.settings import config
 
-TABLE = 'unrolls'
-_SECONDS_FOR_AN_ANSWER = 10
 # The columns that an item does not have in the row after its last action.
 _OF_THE_NEXT_UNROLL = ('action', 'policy', 'record', 'task', 'target_step')
 
 
-def chunk_length(unroll_length: int) -> int:
-  """Returns the rows per chunk: the largest divisor of the unroll's length up to 32.
-
-  With a divisor, the last row of an unroll completes a chunk, so that its item is sent
-  at once. Chunks longer than 32 were slower to write and read at the paper's size.
-  """
-  return max(d for d in range(1, 33) if unroll_length % d == 0)
-
-
-def check_signature(client: reverb.Client, signature: unroll.Unroll, whose: str,
-                    table: str) -> None:
-  """Checks that a server's unrolls have the given signature.
-
-  Args:
-    client: a client of the server.
-    signature: the result of `unroll.signature`.
-    whose: the owner of the signature, for the message.
-    table: the name of the table of unrolls.
-
-  Raises:
-    ServerLost: there is no server.
-  """
-  with server_lost.converted():
-    tables = client.server_info(_SECONDS_FOR_AN_ANSWER)
-  if table not in tables:
-    raise config.ConfigError(
-        f'the server at {client.server_address} has no table {table!r}: expected it by '
-        'these settings')
-  misfit = unroll.misfit(signature, unroll.Unroll(*tables[table].signature))
-  if misfit:
-    raise config.ConfigError(
-        f"{whose} unrolls do not fit the server's: {misfit}. Both need the same "
-        'settings')
-
-
-class UnrollWriter:
+class UnrollWriter(abc.ABC):
   """Writes rows of E environments, and an item for every T rows.
 
   Nothing is copied: items refer to rows and share them.
@@ -75,46 +34,30 @@ class UnrollWriter:
   An item holds the unrolls of all E environments of an actor, which step in one call.
   Separate items would have the same windows at the same time, at E times the cost.
 
-  A replay table, if there is one, gets the items, and the queue gets a notice of each.
-  The items may then overlap by more than a row, and begin every T - overlap rows.
+  For a replay table items may overlap by more than a row: they begin every T - overlap
+  rows.
   """
 
-  def __init__(self, client: reverb.Client, row: unroll.Unroll, unroll_length: int,
-               memory_length: int, identity: Optional[int] = None,
-               replay: Optional[prioritized.Replay] = None):
+  def __init__(self, row: unroll.Unroll, unroll_length: int, memory_length: int,
+               identity: Optional[int] = None, overlap: int = 0,
+               more_history: int = 0):
     """Creates a writer; `open` connects it.
 
     Args:
-      client: a client of the server.
       row: arrays or specs with the shapes and dtypes of a row.
       unroll_length: T.
       memory_length: M.
       identity: the upper half of the items' ids, below 2**31; random if None.
-      replay: the settings of the replay table; None if there is none.
+      overlap: the actions that consecutive items share, fewer than T.
+      more_history: how many rows to keep beside those that an item refers to.
 
     Raises:
       ValueError: a length is not an integer, or is too small.
     """
-    self._client = client
+    unroll.columns(unroll_length, memory_length)  # Checks the lengths.
     self._unroll_length = unroll_length
-    self._overlap = replay.overlap if replay else 0
-    windows = unroll.columns(unroll_length, memory_length)
-    # For each table of items: its name, priorities, and the window of each leaf.
-    self._items = [(TABLE, 1.0, _leaf_windows(row, windows, row))]
-    self._table = TABLE  # The table that has the unrolls.
-    if replay:
-      self._table = prioritized.TABLE
-      self._items = [
-          (prioritized.TABLE, replay.initial_priority, self._items[0][2]),
-          (TABLE, 1.0, _leaf_windows(
-              row, unroll.notice_columns(unroll_length, self._overlap),
-              unroll.notice(row)))]
-    self._signature = unroll.signature(row, unroll_length, memory_length)
-    self._chunk_length = chunk_length(
-        math.gcd(unroll_length, unroll_length - self._overlap))
-    # The rows that an item refers to, and enough to end a chunk with its last row.
-    before = max(memory_length, 1)
-    before += (-1 - before) % self._chunk_length
+    self._overlap = overlap
+    before = max(memory_length, 1) + more_history
     blank = tree.map_structure(
         lambda x: np.zeros(x.shape, tf.as_dtype(x.dtype).as_numpy_dtype), row)
     self._blank = blank
@@ -126,7 +69,8 @@ class UnrollWriter:
     if identity is None:
       identity = int(np.random.default_rng().integers(2**31))
     self._next_id = identity << 32
-    self._writer = None
+    self._rows = 0  # Of the current unroll.
+    self._half_row = False  # True if `end_unroll` wrote a part of the next row.
     self._checked = False  # True once a row of this stream was compared by name.
 
   def open(self) -> None:
@@ -139,25 +83,10 @@ class UnrollWriter:
       ServerLost: there is no server.
     """
     self.close()
-    check_signature(self._client, self._signature, "this actor's", self._table)
-    keep = self.history.maxlen + self._unroll_length + 1
-    keep += -keep % self._chunk_length
-    with server_lost.converted():
-      self._writer = self._client.trajectory_writer(num_keep_alive_refs=keep)
-      # Rows are flat lists, since Reverb would find every leaf's path each time.
-      for i in range(len(self._leaves)):
-        self._writer.configure(
-            (i,), num_keep_alive_refs=keep, max_chunk_length=self._chunk_length)
-      for row in self.history:
-        self._writer.append(tree.flatten(row))
+    self._begin([tree.flatten(row) for row in self.history])
     self._rows = 0
-    self._half_row = False  # True if `end_unroll` wrote a part of the next row.
+    self._half_row = False
     self._checked = False
-
-  @property
-  def is_open(self) -> bool:
-    """Whether the writer is connected."""
-    return self._writer is not None
 
   @property
   def starts_unroll(self) -> bool:
@@ -184,10 +113,10 @@ class UnrollWriter:
     if self._half_row:
       leaves = [None if written else leaf
                 for leaf, written in zip(leaves, self._ends_unroll)]
-    with server_lost.converted():
-      self._writer.append(leaves)
+    self._write(leaves)
     if complete and not self._half_row:
       self._create_item()
+      self._next_id += 1
     self._half_row = False
     self._rows = 1 + (self._overlap if complete else self._rows)
     return complete
@@ -212,23 +141,14 @@ class UnrollWriter:
     leaves = self._checked_leaves(row._replace(
         **{name: getattr(self._blank, name) for name in _OF_THE_NEXT_UNROLL}))
     leaves[-1] = np.int64(self._next_id)
-    with server_lost.converted():
-      self._writer.append([leaf if ends else None
-                           for leaf, ends in zip(leaves, self._ends_unroll)],
-                          partial_step=True)
+    self._write([leaf if ends else None
+                 for leaf, ends in zip(leaves, self._ends_unroll)], partial=True)
     self._half_row = True
     self._create_item()
-
-  def _create_item(self) -> None:
-    with server_lost.converted():
-      for table, priority, windows in self._items:
-        self._writer.create_item(
-            table, priority=priority, trajectory=self._item(windows))
     self._next_id += 1
 
   def _checked_leaves(self, row: unroll.Unroll) -> List[np.ndarray]:
     """Returns the row as a flat list. Only a stream's first row is compared by name."""
-    # Reverb checks too, but only after writing half of the row.
     leaves = tree.flatten(row)
     found = [(getattr(leaf, 'shape', None), getattr(leaf, 'dtype', None))
              for leaf in leaves]
@@ -241,17 +161,9 @@ class UnrollWriter:
       self._checked = True
     return leaves
 
-  def _item(self, windows: List[Optional[Tuple[int, int]]]) -> List[Any]:
-    """Returns the newest unroll, in the order of the leaves of `Unroll`."""
-    columns = []
-    for window, column in zip(windows, self._writer.history):
-      if window:
-        start = window[0] - self._unroll_length - 1  # From the end of the stream.
-        columns.append(column[start:(start + window[1]) or None])
-    return columns
-
-  def wait(self, pending_items: int, timeout_ms: int) -> bool:
-    """Waits until at most `pending_items` are not yet in the queue.
+  @abc.abstractmethod
+  def wait(self, timeout_ms: int) -> bool:
+    """Waits until all items are in the queue, and the next unroll may be written.
 
     Returns:
       True, or False after the time-out, because the queue is full or the server is
@@ -260,24 +172,24 @@ class UnrollWriter:
     Raises:
       ServerLost: the connection is broken.
     """
-    with server_lost.converted():
-      try:
-        self._writer.flush(pending_items, timeout_ms=timeout_ms)
-      except reverb.DeadlineExceededError:
-        return False
-    return True
 
+  @property
+  @abc.abstractmethod
+  def is_open(self) -> bool:
+    """Whether the writer is connected."""
+
+  @abc.abstractmethod
   def close(self) -> None:
     """Closes the stream. Items that are not yet in the queue are lost."""
-    if self._writer is not None:
-      with server_lost.converted():
-        self._writer.close()
-      self._writer = None
 
+  @abc.abstractmethod
+  def _begin(self, rows: Sequence[List[np.ndarray]]) -> None:
+    """Begins a stream with these rows, which are in no unroll."""
 
-def _leaf_windows(row: unroll.Unroll, windows: unroll.Unroll, kept: unroll.Unroll
-                  ) -> List[Optional[Tuple[int, int]]]:
-  """Returns the window of each leaf of a row; None where `kept` has `()` as column."""
-  return [window if tree.flatten(keeps) else None
-          for column, window, keeps in zip(row, windows, kept)
-          for _ in tree.flatten(column)]
+  @abc.abstractmethod
+  def _write(self, leaves: List[Optional[np.ndarray]], partial: bool = False) -> None:
+    """Writes a row; with `partial` a part of it, of which the next call has the rest."""
+
+  @abc.abstractmethod
+  def _create_item(self) -> None:
+    """Puts the item into the queue whose last row was just written."""

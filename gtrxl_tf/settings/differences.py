@@ -39,6 +39,7 @@ OF_ONE_PART = (
     'OnlineExperiment.evaluator',
     'OnlineExperiment.inference',
     'OnlineExperiment.stall_seconds',
+    'OnlineExperiment.transport',
 )
 # Settings that decide how long a run trains. More steps extend a run that has ended, and
 # stretch a schedule that ends with it.

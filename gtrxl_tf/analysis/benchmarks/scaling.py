@@ -15,10 +15,10 @@ import tensorflow as tf
 from gtrxl_tf.launch import prepare
 from gtrxl_tf.launch import supervisor as supervisor_lib
 from gtrxl_tf.replay import lazy_reverb as reverb
+from gtrxl_tf.replay import reverb_writer
 from gtrxl_tf.replay import server as server_lib
 from gtrxl_tf.replay import unroll as unroll_lib
 from gtrxl_tf.replay import weights
-from gtrxl_tf.replay import writer as writer_lib
 from gtrxl_tf.settings import config
 from gtrxl_tf.settings import seeds
 from gtrxl_tf.training import metrics_csv
@@ -152,7 +152,7 @@ def measure_reverb(experiment: experiment_lib.OnlineExperiment, num_unrolls: int
     return drawn.view(spec.dtype.as_numpy_dtype)[..., 0]
 
   rows = [tf.nest.map_structure(draw, row) for _ in range(32)]
-  writer = writer_lib.UnrollWriter(
+  writer = reverb_writer.ReverbWriter(
       client, row, experiment.unroll_length, experiment.memory_length)
   writer.open()
 
@@ -167,11 +167,11 @@ def measure_reverb(experiment: experiment_lib.OnlineExperiment, num_unrolls: int
     while items < num_unrolls:
       items += writer.append(rows[number % len(rows)])
       number += 1
-    while not writer.wait(0, 10_000):
+    while not writer.wait(10_000):
       pass
 
   def read():
-    for _ in client.sample(writer_lib.TABLE, num_unrolls, emit_timesteps=False):
+    for _ in client.sample(reverb_writer.TABLE, num_unrolls, emit_timesteps=False):
       pass
 
   rate = Rate(*cpu(write), *cpu(read))

@@ -12,9 +12,8 @@ import tree
 from gtrxl_tf import environments
 from gtrxl_tf import nests
 from gtrxl_tf.agents import policy as policy_lib
-from gtrxl_tf.replay import lazy_reverb as reverb
+from gtrxl_tf.replay import connection
 from gtrxl_tf.replay import server_lost
-from gtrxl_tf.replay import weights
 from gtrxl_tf.settings import config
 from gtrxl_tf.settings import seeds
 from gtrxl_tf.training import gauges as gauges_lib
@@ -93,7 +92,7 @@ class Actor:
 
     Args:
       experiment: the experiment of the run.
-      address: the Reverb server's address.
+      address: the replay's address, see `connection.connect`.
       index: the actor's index, from 0.
       should_stop: called after every unroll and while waiting.
       start: the number of this start, which no earlier start of this actor in the same
@@ -119,8 +118,9 @@ class Actor:
     self._rollout = make_rollout(
         self._policy, self._environment,
         tf.cast(random.make_seeds()[:, 0], tf.int32), head_starts)
+    self._replay = connection.connect(address, experiment.layout)
     self._stream = unroll_stream.UnrollStream(
-        experiment, reverb.Client(address), self._environment.tasks)
+        experiment, self._replay.writer(index), self._environment.tasks)
     self._writer = self._stream.writer
     self._target_step = 0
     self._finished = False
@@ -179,16 +179,15 @@ class Actor:
     deadline = time.monotonic() + _FLUSH_SECONDS
     try:
       while not self._finished and time.monotonic() < deadline and self._writer.is_open:
-        if self._writer.wait(0, _WAIT_MS):
+        if self._writer.wait(_WAIT_MS):
           break
     except server_lost.ServerLost:
       pass  # The unrolls are lost with the server.
 
-  def _connect(self) -> weights.WeightsChannel:
+  def _connect(self) -> connection.Weights:
     with self._watchdog.waiting_for('the server, to connect'):
-      agreement.check_server(self._address, self._experiment.settings)
-      channel = weights.WeightsChannel(
-          self._address, self._network.variables, self._experiment.half_transfer)
+      agreement.check_server(self._replay, self._experiment.settings)
+      channel = self._replay.weights(self._network.variables)
     waiting = time.monotonic()
     with self._watchdog.waiting_for('a learner, which has published no weights'):
       while self._receive(channel) is None and not self._ended():
@@ -208,7 +207,7 @@ class Actor:
       self._counts[name] += count
     self._gauges.show({**self._counts, 'target_step': self._target_step})
 
-  def _receive(self, channel: weights.WeightsChannel) -> Optional[int]:
+  def _receive(self, channel: connection.Weights) -> Optional[int]:
     """Takes new weights if there are any; returns their learner step."""
     step = channel.receive()
     self._finished = channel.finished
@@ -234,7 +233,7 @@ class Actor:
     except ValueError as error:
       raise ActingFailed(config.one_line(error)) from error
 
-  def _unroll(self, channel: weights.WeightsChannel) -> None:
+  def _unroll(self, channel: connection.Weights) -> None:
     """Acts until an item is complete; says how far the first is, if that takes long."""
     experiment, rows = self._experiment, 0
     num, began, next_line = experiment.environments_per_actor, time.monotonic(), 30
@@ -257,10 +256,10 @@ class Actor:
             'actor: %s of %s observations of its first unrolls, %.1f a second', *(
                 f'{x * num:,}' for x in (rows, experiment.unroll_length + 1)),
             rows * num / seconds)
-    new = experiment.unroll_length - (experiment.replay.overlap if experiment.replay else 0)
+    new = experiment.unroll_length - experiment.overlap
     self._show(unrolls=1, environment_steps=new * num)
 
-  def _wait(self, channel: weights.WeightsChannel) -> None:
+  def _wait(self, channel: connection.Weights) -> None:
     """Waits until the next unroll may begin, and takes newer weights."""
     began = time.monotonic()
     blocked = 'the server, to send weights'
@@ -269,5 +268,4 @@ class Actor:
         blocked = self._stream.blocked(
             self._rollout.seen, lambda: self._receive(channel), _WAIT_MS)
         if blocked == unroll_stream.WEIGHTS:
-          # It asks more rarely the longer it has waited, since asking costs time too.
-          time.sleep(min(max((time.monotonic() - began) / 20, 0.001), 0.1))
+          channel.wait(time.monotonic() - began)

@@ -7,27 +7,28 @@ The server's settings are the reference, since all other parts connect to it.
 import pathlib
 from typing import Optional
 
-from gtrxl_tf.replay import settings_table
+from gtrxl_tf.replay import connection
 from gtrxl_tf.settings import config
 from gtrxl_tf.settings import differences
 
 SETTINGS = 'settings.json'  # In `replay/`: the settings that the tables come from.
 
 
-def check_server(address: str, settings: Optional[differences.Settings]) -> None:
-  """Compares a part's settings with those of the server that it connects to.
+def check_server(replay: connection.Connection,
+                 settings: Optional[differences.Settings]) -> None:
+  """Compares a part's settings with those of the replay that it connects to.
 
   Args:
-    address: the Reverb server's address.
+    replay: the part's connection.
     settings: the settings of the part; None for an experiment that was not made from
       gin, which is not compared. Neither is a server of such an experiment.
 
   Raises:
     ServerLost: the server does not answer.
   """
-  if settings is None or (text := settings_table.read(address)) is None:
+  if settings is None or (text := replay.settings()) is None:
     return
-  compare(f'the server at {address}', settings, differences.from_json(text))
+  compare(f'the server at {replay.address}', settings, differences.from_json(text))
 
 
 def compare(server: str, ours: differences.Settings, theirs: differences.Settings

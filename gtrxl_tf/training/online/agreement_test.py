@@ -15,6 +15,7 @@ import portpicker
 import pytest
 
 from gtrxl_tf.launch import prepare
+from gtrxl_tf.replay import connection
 from gtrxl_tf.replay import server_lost
 from gtrxl_tf.replay import settings_table
 from gtrxl_tf.settings import config
@@ -88,8 +89,9 @@ class AgreementTest(parameterized.TestCase):
   @pytest.mark.medium
   def test_a_learner_with_other_settings_is_refused(self):
     self.serve(self.experiment())
+    other = self.experiment(*_OTHER)
     learner = types.SimpleNamespace(
-        _experiment=self.experiment(*_OTHER), _address=self.address)
+        _experiment=other, _replay=connection.connect(self.address, other.layout))
     with self.assertRaisesRegex(config.ConfigError, _REFUSED):
       trainer.OnlineTrainer._connect(learner)
 
@@ -97,15 +99,16 @@ class AgreementTest(parameterized.TestCase):
   def test_parts_may_differ_in_what_concerns_one_only(self):
     served = self.experiment()
     self.serve(served)
+    replay = connection.connect(self.address, served.layout)
     for bindings in (
         ["Experiment.compute_dtype = 'bfloat16'", 'Experiment.log_period = 3'],
         ['Checkpoints.period = 7', 'Checkpoints.kept = 1'],
         ['OnlineExperiment.environment_steps = 7', 'Experiment.seed = 0']):
-      agreement.check_server(self.address, self.experiment(*bindings).settings)
-    agreement.check_server(self.address, None)  # Not made from gin.
+      agreement.check_server(replay, self.experiment(*bindings).settings)
+    agreement.check_server(replay, None)  # Not made from gin.
     with self.assertRaisesRegex(config.ConfigError, r'Experiment.seed = 0 \(here 1\)'):
       agreement.check_server(
-          self.address, self.experiment('Experiment.seed = 1').settings)
+          replay, self.experiment('Experiment.seed = 1').settings)
 
   @pytest.mark.medium
   def test_a_server_with_other_settings_than_its_tables_is_refused(self):
@@ -123,7 +126,8 @@ class AgreementTest(parameterized.TestCase):
     # them.
     changed = self.experiment('OnlineExperiment.num_actors = 3')
     self.serve(changed)
-    agreement.check_server(self.address, changed.settings)
+    agreement.check_server(
+        connection.connect(self.address, changed.layout), changed.settings)
 
   def test_settings_that_cannot_be_read_are_refused(self):
     self.folder.replay.mkdir()

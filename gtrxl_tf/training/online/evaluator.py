@@ -5,8 +5,8 @@ from typing import Callable, Optional
 
 from absl import logging
 
+from gtrxl_tf.replay import connection
 from gtrxl_tf.replay import server_lost
-from gtrxl_tf.replay import weights
 from gtrxl_tf.training import evaluation
 from gtrxl_tf.training import gauges as gauges_lib
 from gtrxl_tf.training import metrics_csv
@@ -36,7 +36,7 @@ class OnlineEvaluator:
 
     Args:
       experiment: the experiment of the run.
-      address: the Reverb server's address.
+      address: the replay's address, see `connection.connect`.
       folder: the folder for results: the run's, or another if that cannot be reached.
       should_stop: called after every evaluation and while waiting.
       gauges: shows the results to Prometheus.
@@ -45,6 +45,7 @@ class OnlineEvaluator:
     self._should_stop = should_stop
     self._network = experiment.acting_network
     self._experiment = experiment
+    self._replay = connection.connect(address, experiment.layout)
     self._evaluator = experiment.make_evaluator(experiment.make_policy(self._network))
     self._gauges = gauges or gauges_lib.Gauges('evaluator')
     self._path = folder.evaluations
@@ -76,9 +77,8 @@ class OnlineEvaluator:
     while not (self._told_to_stop() or (channel and channel.finished)):
       try:
         if channel is None:
-          agreement.check_server(self._address, self._experiment.settings)
-          channel = weights.WeightsChannel(
-              self._address, self._network.variables, self._experiment.half_transfer)
+          agreement.check_server(self._replay, self._experiment.settings)
+          channel = self._replay.weights(self._network.variables)
         step = channel.receive()
         backoff.reset()
       except server_lost.ServerLost as error:

@@ -18,6 +18,7 @@ from gtrxl_tf.environments import specs as specs_lib
 from gtrxl_tf.networks import actor_critic
 from gtrxl_tf.replay import prioritized
 from gtrxl_tf.replay import unroll
+from gtrxl_tf.replay import weights
 from gtrxl_tf.settings import config
 from gtrxl_tf.training import checkpoints as checkpoints_lib
 from gtrxl_tf.training import console
@@ -87,11 +88,14 @@ class OnlineExperiment(experiment.Experiment):
       policy then take the best action.
     evaluator: whether `gtrxl train` plays with the newest weights during training,
       which takes processor time from the other parts.
-    transfer_dtype: the type in which weights and records of memory travel through
-      Reverb. With `bfloat16` they have half the bytes, and 8 significant bits. Networks
+    transfer_dtype: the type in which weights and records of memory travel between
+      processes. With `bfloat16` they have half the bytes, and 8 significant bits. Networks
       still compute in float32, and the learner keeps its weights; statistics are not
       rounded. The policy that acts then differs a little from the learner's
       (docs/scaling.md); an unroll holds the one that acted. Not in the papers.
+    transport: how unrolls and weights travel between the processes that `gtrxl train`
+      starts: through memory that they share, or through a Reverb server, as between
+      processes on several machines.
     inference: where inference servers act for the actors, which then only step
       environments; None: each actor acts with a network of its own.
     **shared: the settings of `Experiment`.
@@ -118,6 +122,7 @@ class OnlineExperiment(experiment.Experiment):
       batches_per_weights: Optional[config.PositiveInt] = None,
       stall_seconds: config.PositiveFloat = 600.0,
       transfer_dtype: Literal['float32', 'bfloat16'] = 'float32',
+      transport: Literal['memory', 'reverb'] = 'memory',
       evaluator: bool = False,
       inference: Optional[placement.Inference] = None,
       replay: Optional[prioritized.Replay] = None,
@@ -176,9 +181,11 @@ class OnlineExperiment(experiment.Experiment):
         batches_per_weights * self.items_per_batch // num_actors)
     self.stall_seconds = stall_seconds
     self.half_transfer = transfer_dtype == 'bfloat16'
+    self.transport = transport
     self.evaluator = evaluator
     self.inference = inference
     self.replay = replay
+    self.overlap = replay.overlap if replay else 0  # Actions that unrolls share.
     self.exploration = exploration
     self._max_age = max_age
 
@@ -238,7 +245,7 @@ class OnlineExperiment(experiment.Experiment):
         step. None if the optimizer is not for a run.
     """
     new_steps = self.new_items * self.environments_per_actor * (
-        self.unroll_length - (self.replay.overlap if self.replay else 0))
+        self.unroll_length - self.overlap)
     batches = math.ceil(self.environment_steps / new_steps)
     return self.optimizer.make(
         batches * self.num_epochs * self.num_minibatches, progress)
@@ -304,8 +311,17 @@ class OnlineExperiment(experiment.Experiment):
         task=tf.TensorSpec((num,), tf.int32),
         target_step=tf.TensorSpec((), tf.int64), unroll_id=tf.TensorSpec((), tf.int64))
 
+  @functools.cached_property
+  def layout(self) -> unroll.Layout:
+    """What the processes of the run exchange."""
+    return unroll.Layout(
+        self.row_spec(), self.unroll_length, self.memory_length, self.overlap,
+        self.queue_size, self.num_actors,
+        weights.specs(self.acting_network.variables, self.half_transfer),
+        self.half_transfer)
+
   def unroll_signature(self) -> unroll.Unroll:
-    """Returns the specs of an item of unrolls, in the replay table if there is one."""
+    """Returns the specs of an item of the queue."""
     return unroll.signature(self.row_spec(), self.unroll_length, self.memory_length)
 
   def make_batch(self, agent: agent_lib.OnlineAgent) -> Any:
@@ -325,7 +341,8 @@ class OnlineExperiment(experiment.Experiment):
   @property
   def description(self) -> str:
     acts = '' if self.inference is None else f', for which {self.inference.description}'
-    return (f'1 server, 1 learner, {self.num_actors} actor(s) of '
+    server = '1 server, ' if self.transport == 'reverb' else ''
+    return (f'{server}1 learner, {self.num_actors} actor(s) of '
             f'{self.environments_per_actor} environments{acts}')
 
   def describe_cost(self) -> str:

@@ -11,6 +11,7 @@ import tensorflow as tf
 import tree
 
 from gtrxl_tf import machine
+from gtrxl_tf.replay import connection
 from gtrxl_tf.replay import server as server_lib
 from gtrxl_tf.replay import server_lost
 from gtrxl_tf.replay import weights
@@ -38,7 +39,7 @@ _SHOW_SECONDS = 1.0
 _WEIGHTS_SECONDS = 0.05  # The time between two looks for newer weights.
 _WAITED_SECONDS = 0.002  # The same, while actors wait for them.
 
-_Channel = Union[weights.WeightsChannel, weights.LocalWeights]
+_Channel = Union[connection.Weights, weights.LocalWeights]
 
 
 class InferenceServer:
@@ -64,7 +65,7 @@ class InferenceServer:
 
     Args:
       experiment: the experiment of the run.
-      address: the Reverb server's address.
+      address: the replay's address, see `connection.connect`.
       port: the port to listen on.
       should_stop: called while serving.
       start: the number of this start, which no earlier start in the same run had. With
@@ -84,6 +85,7 @@ class InferenceServer:
           'OnlineExperiment.replay and OnlineExperiment.exploration')
     self._experiment = experiment
     self._address = address
+    self._replay = connection.connect(address, experiment.layout)
     self._host, self._port = host, port
     self._should_stop = should_stop
     self._source = source
@@ -103,7 +105,7 @@ class InferenceServer:
         np.zeros([num, *spec.shape[1:]], spec.dtype.as_numpy_dtype)
         for spec in tf.nest.flatten(inference_call.action_spec(experiment))]
     self._actors = inference_actors.Actors(
-        experiment, address, most, self._no_actions)
+        experiment, self._replay, most, self._no_actions)
     self._finished = False
     self._gauges = gauges or gauges_lib.Gauges('inference')
     self._shown = time.monotonic(), {**self._actors.counts, **self._policy.counts()}
@@ -179,10 +181,9 @@ class InferenceServer:
             f'actors call, and it waits for {waits_for}')
 
   def _connect(self) -> _Channel:
-    agreement.check_server(self._address, self._experiment.settings)
+    agreement.check_server(self._replay, self._experiment.settings)
     self._actors.connected()
-    return self._source or weights.WeightsChannel(
-        self._address, self._variables, self._experiment.half_transfer)
+    return self._source or self._replay.weights(self._variables)
 
   def _take_weights(self, channel: _Channel) -> None:
     """Takes newer weights if there are any, unless the oldest here still act."""

@@ -9,7 +9,7 @@ from typing import Any, Callable, Dict, Optional, Sequence, Set, Tuple
 from absl import logging
 import numpy as np
 
-from gtrxl_tf.replay import lazy_reverb as reverb
+from gtrxl_tf.replay import connection
 from gtrxl_tf.replay import server_lost
 from gtrxl_tf.training.online import experiment as experiment_lib
 from gtrxl_tf.training.online import inference_call
@@ -74,18 +74,19 @@ class Actors:
     loaded: how many times weights were loaded; modulo `VERSIONS` it is their version.
   """
 
-  def __init__(self, experiment: experiment_lib.OnlineExperiment, address: str,
-               max_actors: int, no_actions: Sequence[np.ndarray]):
+  def __init__(self, experiment: experiment_lib.OnlineExperiment,
+               replay: connection.Connection, max_actors: int,
+               no_actions: Sequence[np.ndarray]):
     """Creates the table.
 
     Args:
       experiment: the experiment of the run.
-      address: the Reverb server's address.
+      replay: the connection of this process.
       max_actors: how many actors there may be.
       no_actions: what an answer without actions has in their place.
     """
     self._experiment = experiment
-    self._client = reverb.Client(address)
+    self._replay = replay
     self._max_actors = max_actors
     self._no_actions = no_actions
     self._lock = threading.Lock()
@@ -185,7 +186,8 @@ class Actors:
   def _make(self, index: int) -> Actor:
     num = self._experiment.environments_per_actor
     return Actor(len(self._actors) * num, unroll_stream.UnrollStream(
-        self._experiment, self._client, self._experiment.tasks_of(num, index * num)))
+        self._experiment, self._replay.writer(index),
+        self._experiment.tasks_of(num, index * num)))
 
   def prepare(self, one: Actor, seen: Any) -> str:
     """Returns what a claimed actor waits for; '' if it may act in `seen`."""
@@ -272,6 +274,6 @@ class Actors:
       for one in known.values():
         writer = one.stream.writer
         if not finished and one.connection is not None:
-          while time.monotonic() < end and not writer.wait(0, 100):
+          while time.monotonic() < end and not writer.wait(100):
             pass
         writer.close()

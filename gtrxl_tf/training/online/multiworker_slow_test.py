@@ -9,8 +9,8 @@ import portpicker
 import reverb
 import tensorflow as tf
 
+from gtrxl_tf.replay import reverb_writer
 from gtrxl_tf.replay import server as server_lib
-from gtrxl_tf.replay import writer as writer_lib
 from gtrxl_tf.training.offline import multiworker_testing as offline_testing
 from gtrxl_tf.training.online import multiworker_testing
 
@@ -39,13 +39,13 @@ class MultiworkerSlowTest(absltest.TestCase):
         self.experiment.memory_length, 100,
         self.experiment.make_agent().target.variables)
     for identity in writers:
-      writer = writer_lib.UnrollWriter(
+      writer = reverb_writer.ReverbWriter(
           reverb.Client(f'localhost:{port}'), self.experiment.row_spec(),
           multiworker_testing.UNROLL_LENGTH, self.experiment.memory_length, identity)
       writer.open()
       while not writer.append(self.row):
         pass
-      self.assertTrue(writer.wait(0, 10000))
+      self.assertTrue(writer.wait(10000))
       writer.close()
     workers = offline_testing.start(
         2 * [[f'localhost:{port}', str(self.folder), str(num_batches)]],

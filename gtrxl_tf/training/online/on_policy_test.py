@@ -1,6 +1,7 @@
-"""Actors and a learner that take turns, through a real server."""
+"""Actors and a learner that take turns, through shared memory and a server."""
 
 import functools
+import os
 import threading
 import time
 from unittest import mock
@@ -18,6 +19,7 @@ from gtrxl_tf.environments import t_maze
 from gtrxl_tf.networks import actor_critic
 from gtrxl_tf.networks import torsos
 from gtrxl_tf.replay import server as server_lib
+from gtrxl_tf.replay import shared
 from gtrxl_tf.training import run_folder
 from gtrxl_tf.training import trainer as training_lib
 from gtrxl_tf.training.online import actor as actor_lib
@@ -30,13 +32,15 @@ _T, _E, _BATCHES = 4, 2, 24
 
 class OnPolicyTest(parameterized.TestCase):
 
-  def ages(self, items, num_actors, between_steps=lambda: None, **settings):
+  def ages(self, items, num_actors, between_steps=lambda: None, shares=True,
+           **settings):
     """Trains, and returns the ages of all unrolls that were trained on.
 
     Args:
       items: unrolls of a batch, each of all environments of an actor.
       num_actors: actors, in threads of this process.
       between_steps: called before each learner step.
+      shares: whether the processes share memory, and use no server.
       **settings: of the experiment.
     """
     experiment = experiment_lib.OnlineExperiment(**{**dict(
@@ -47,12 +51,17 @@ class OnPolicyTest(parameterized.TestCase):
         environments_per_actor=_E, num_actors=num_actors, batches_per_weights=1,
         # About a fifth of the rows are the first ones of episodes.
         environment_steps=round(0.8 * _BATCHES * items * _T * _E)), **settings})
-    port = portpicker.pick_unused_port()
-    address = f'localhost:{port}'
-    server = server_lib.serve(
-        port, experiment.row_spec(), _T, experiment.memory_length, experiment.queue_size,
-        experiment.acting_network.variables)
-    self.addCleanup(server.stop)
+    if shares:
+      descriptor = shared.create(experiment.layout)
+      self.addCleanup(os.close, descriptor)
+      address = shared.address(descriptor)
+    else:
+      port = portpicker.pick_unused_port()
+      address = f'localhost:{port}'
+      server = server_lib.serve(
+          port, experiment.row_spec(), _T, experiment.memory_length,
+          experiment.queue_size, experiment.acting_network.variables)
+      self.addCleanup(server.stop)
     deadline = time.time() + 240
     stop = threading.Event()
     actors = [actor_lib.Actor(experiment, address, i, stop.is_set)
@@ -82,11 +91,11 @@ class OnPolicyTest(parameterized.TestCase):
     self.refused = trainer._ledger.refused
     return ages
 
-  @parameterized.parameters((1, 1), (2, 2), (4, 2))
+  @parameterized.parameters((1, 1, True), (4, 2, True), (2, 2, False))
   @pytest.mark.medium
   def test_every_unroll_was_acted_by_the_weights_that_are_trained(
-      self, items, num_actors):
-    self.assertEqual(set(self.ages(items, num_actors)), {0})
+      self, items, num_actors, shares):
+    self.assertEqual(set(self.ages(items, num_actors, shares=shares)), {0})
     self.assertEqual(self.refused, 0)
 
   @pytest.mark.medium

@@ -13,7 +13,9 @@ from gtrxl_tf.settings import config
 
 
 def check_address(address: str, flag: str = 'server') -> str:
-  """Returns `address`, the value of a flag."""
+  """Returns `address`, the value of a flag: HOST:PORT, or the path of a memory."""
+  if address.startswith('/') and flag == 'server':
+    return address
   host, _, port = address.rpartition(':')
   if (not re.fullmatch(r'[^:/\[\]]+|\[[^/\[\]]+\]', host)
       or not port.isdigit() or not 0 < int(port) < 65536):

@@ -1,4 +1,4 @@
-"""R2D2 on a real server with a replay table: from actors to priorities."""
+"""R2D2 on a real server: from actors to the table and its priorities."""
 
 # pylint: disable=protected-access
 
@@ -13,7 +13,6 @@ from absl.testing import parameterized
 import numpy as np
 import portpicker
 import pytest
-import reverb
 import tensorflow as tf
 
 from gtrxl_tf import cores
@@ -60,15 +59,14 @@ def _experiment(num_batches=8, replay=None, agent=None, **settings):
 
 class ReplayTest(parameterized.TestCase, tf.test.TestCase):
 
-  def start(self, port=None):
+  def start(self):
     """Starts a server, which has nothing."""
     experiment = _experiment()
-    self.port = port or portpicker.pick_unused_port()
+    self.port = portpicker.pick_unused_port()
     self.server = server_lib.serve(
         self.port, experiment.row_spec(), _T, experiment.memory_length,
-        experiment.queue_size, experiment.acting_network.variables,
-        replay=experiment.replay)
-    self.addCleanup(lambda: self.server.stop())  # pylint: disable=unnecessary-lambda
+        experiment.queue_size, experiment.acting_network.variables)
+    self.addCleanup(self.server.stop)
 
   def play(self, experiment):
     """Starts an actor in a thread; returns a function that stops it."""
@@ -93,21 +91,16 @@ class ReplayTest(parameterized.TestCase, tf.test.TestCase):
   def folder(self):
     return run_folder.RunFolder(self.create_tempdir().full_path)
 
-  def priorities(self):
-    client = reverb.Client(f'localhost:{self.port}')
-    return {sample.info.key: sample.info.priority for sample in client.sample(
-        prioritized.TABLE, 200, emit_timesteps=False)}
-
   @pytest.mark.medium
   def test_a_run_trains_updates_priorities_and_exports_a_policy(self):
     self.start()
     # The number of steps is no multiple of this period, as a rule.
     experiment, folder = _experiment(agent=functools.partial(
         r2d2.R2D2Agent, burn_in=2, target_update_period=2, publish_period=5)), self.folder()
-    answers, is_filled = [], prioritized.Replay.is_filled
+    sizes = []
+    sample = prioritized.Table.sample
     self.enter_context(mock.patch.object(
-        prioritized.Replay, 'is_filled',
-        lambda *args: answers.append(is_filled(*args)) or answers[-1]))
+        prioritized.Table, 'sample', lambda self, num: sizes.append(self.size) or sample(self, num)))
     end = self.play(experiment)
     trainer = self.training(experiment, folder)
     self.assertTrue(trainer.run())
@@ -115,14 +108,15 @@ class ReplayTest(parameterized.TestCase, tf.test.TestCase):
     channel = weights.WeightsChannel(
         f'localhost:{self.port}', experiment.acting_network.variables)
     self.assertEqual((channel.receive(), channel.finished), (trainer.step, True))
-    found = list(self.priorities().values())
-    self.assertNotEmpty([x for x in found if x != 1.0])
+    priorities = trainer._table._priorities
+    self.assertNotEmpty(priorities[(priorities != 1.0) & (priorities != 0.0)])
+    self.assertEqual(sizes[0], 3 * _E)
     rows = metrics_csv.read_metrics(folder.metrics)
     last = rows[-1]
     self.assertEqual(last['learner_step'], trainer.step)
-    # One step follows each new item of the queue, but for those that were counted before
-    # the table had enough.
-    self.assertEqual(last['unrolls'], trainer.step + answers.count(False))
+    # One step follows each new item of the queue, but for those before the table had
+    # enough.
+    self.assertEqual(last['unrolls'], trainer.step + 2)
     self.assertEqual((last['unrolls_stale'], last['unrolls_duplicate']), (0, 0))
     self.assertEqual(last['oldest_allowed'], math.inf)
     self.assertGreater(last['oldest_unroll'], 2)
@@ -149,35 +143,15 @@ class ReplayTest(parameterized.TestCase, tf.test.TestCase):
     trainer = self.training(experiment, folder, lambda: trainer.step >= 3)
     self.assertFalse(trainer.train())
     step, steps, unrolls = trainer.step, trainer._steps, trainer._ledger.unrolls
-    period = int(trainer._agent._steps)
+    period, priorities = int(trainer._agent._steps), trainer._table._priorities.tolist()
     trainer = self.training(experiment, folder)
+    self.assertEqual(trainer._table._priorities.tolist(), priorities)
+    self.assertEqual(trainer._table.size, _E * unrolls)
     self.assertEqual(
         (trainer.step, trainer._steps, trainer._ledger.unrolls,
          int(trainer._agent._steps)), (step, steps, unrolls, period))
     self.assertTrue(trainer.train())
     self.assertEqual(trainer._ledger.duplicate, 0)
-
-  @pytest.mark.long
-  def test_a_server_that_is_killed_is_filled_again(self):
-    self.start()
-    experiment, folder = _experiment(12), self.folder()
-    self.play(experiment)
-    killed = []
-
-    def kill():
-      if trainer.step >= 3 and not killed:
-        killed.append((trainer.step, trainer._ledger.unrolls))
-        self.server.stop()
-        self.start(self.port)
-      return False
-
-    trainer = self.training(experiment, folder, kill)
-    self.assertTrue(trainer.train())
-    (step, unrolls), = killed
-    # The table has three items again before the next step. One to three of their
-    # notices are taken before: an actor inserts an item before it sends the notice.
-    self.assertBetween(
-        trainer._ledger.unrolls - unrolls - (trainer.step - step), 0, 4)
 
   @parameterized.parameters(
       (dict(batches_per_weights=1), 'OnlineExperiment.batches_per_weights = 1: expected '

@@ -28,8 +28,8 @@ def serve(experiment: experiment_lib.OnlineExperiment, port: int,
     port: the port to listen on.
     folder: the run's folder; the tables' checkpoints go into `replay/`.
     should_stop: called five times a second.
-    checkpoint_seconds: seconds between checkpoints. Without a replay table there is
-      little to save: the queue holds one batch, which is soon too old to be trained on.
+    checkpoint_seconds: seconds between checkpoints. There is little to save: the queue
+      holds one batch, which is soon too old to be trained on.
     gauges: shows how full the tables are.
   """
   agreement.check_tables(folder.replay, experiment.settings)
@@ -38,7 +38,7 @@ def serve(experiment: experiment_lib.OnlineExperiment, port: int,
   server = server_lib.serve(
       port, experiment.row_spec(), experiment.unroll_length, experiment.memory_length,
       experiment.queue_size, experiment.acting_network.variables, folder.replay,
-      settings, experiment.replay, experiment.half_transfer)
+      settings, experiment.half_transfer)
   if settings is not None:
     files.write_atomically(folder.replay / agreement.SETTINGS, settings)
   logging.info('server: listening on port %d, on all interfaces', port)

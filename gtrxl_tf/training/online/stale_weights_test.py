@@ -23,10 +23,10 @@ from gtrxl_tf.agents import vmpo
 from gtrxl_tf.environments import t_maze
 from gtrxl_tf.networks import actor_critic
 from gtrxl_tf.networks import torsos
+from gtrxl_tf.replay import reverb_writer
 from gtrxl_tf.replay import server as server_lib
 from gtrxl_tf.replay import server_lost
 from gtrxl_tf.replay import weights
-from gtrxl_tf.replay import writer as writer_lib
 from gtrxl_tf.training import checkpoints
 from gtrxl_tf.training import run_folder
 from gtrxl_tf.training import trainer as training_lib
@@ -98,7 +98,7 @@ class StaleWeightsTest(absltest.TestCase):
             step_type=np.ones(_E, np.int32),
             episode_return=np.full(_E, np.nan, np.float32),
             episode_success=np.full(_E, np.nan, np.float32))
-    writer = writer_lib.UnrollWriter(reverb.Client(self.address), spec, _T, 0)
+    writer = reverb_writer.ReverbWriter(reverb.Client(self.address), spec, _T, 0)
     variables = [tf.Variable(v) for v in self.experiment.acting_network.variables]
     while not self.stop_acting.is_set():
       try:
@@ -112,7 +112,7 @@ class StaleWeightsTest(absltest.TestCase):
           target_step = target_step if step is None else step
           while not writer.append(row._replace(target_step=np.int64(target_step))):
             pass
-          while not writer.wait(0, 100) and not self.stop_acting.is_set():
+          while not writer.wait(100) and not self.stop_acting.is_set():
             pass
       except server_lost.ServerLost:
         time.sleep(0.05)

@@ -9,13 +9,11 @@ from absl import logging
 import numpy as np
 import tensorflow as tf
 
-from gtrxl_tf.replay import lazy_reverb as reverb
+from gtrxl_tf.replay import connection
 from gtrxl_tf.replay import prioritized
 from gtrxl_tf.replay import server_lost
 from gtrxl_tf.replay import staleness
 from gtrxl_tf.replay import unroll
-from gtrxl_tf.replay import weights
-from gtrxl_tf.replay import writer
 from gtrxl_tf.settings import config
 from gtrxl_tf.training import devices
 from gtrxl_tf.training import learner
@@ -25,7 +23,6 @@ from gtrxl_tf.training.online import agreement
 from gtrxl_tf.training.online import experiment as experiment_lib
 from gtrxl_tf.training.online import local_inference
 from gtrxl_tf.training.online import reconnect
-from gtrxl_tf.training.online import unroll_queue
 
 _FAREWELL_SECONDS = 120
 
@@ -61,8 +58,7 @@ class OnlineTrainer(trainer.Trainer):
           f'OnlineExperiment.num_minibatches = {experiment.num_minibatches}: expected '
           f'a divisor of the {rows} unrolls of a replica')
     self._num_workers = num_workers = devices.num_workers(strategy)
-    self._items_per_worker, rest = divmod(experiment.items_per_batch, num_workers)
-    if rest:
+    if experiment.items_per_batch % num_workers:
       raise config.ConfigError(
           'OnlineExperiment.batch_size / OnlineExperiment.environments_per_actor = '
           f'{experiment.items_per_batch}: expected a multiple of the {num_workers} '
@@ -83,7 +79,7 @@ class OnlineTrainer(trainer.Trainer):
     self._environment_steps = tf.Variable(0, dtype=tf.int64)
     self._ledger = staleness.Ledger(
         experiment.max_age(agent), len(experiment.task_names),
-        worker=devices.worker_number(strategy))
+        worker=devices.worker_number(strategy), overlap=experiment.overlap)
     super().__init__(
         experiment, process, agent, optimizer,
         dict(ledger=self._ledger, environment_steps=self._environment_steps),
@@ -94,13 +90,22 @@ class OnlineTrainer(trainer.Trainer):
     self._steps = self._steps_then = int(self._environment_steps)
     self._counted = self._ledger.environment_steps
     self._published_step = self.step - self.step % self._agent.publish_period
+    self._replay = connection.connect(address, experiment.layout)
     self._channel = self._make_channel()
     self._refused_before = self._ledger.refused  # At the last learner step.
     self._unrolls_seen = 0
     self._watchdog = watchdog.Watchdog(experiment.stall_seconds, self._describe)
-    self._queue = unroll_queue.UnrollQueue(
-        address, self._items_per_worker, self._ledger, self._asked_to_stop,
-        experiment.stall_seconds, experiment.replay, experiment.new_items)
+    self._queue = self._replay.queue(
+        experiment.new_items // num_workers, self._ledger, self._asked_to_stop,
+        experiment.stall_seconds)
+    self._table = None
+    if experiment.replay:
+      path = process.folder.replay / 'prioritized'
+      if not self.step:  # It may be from an earlier run, or from other settings.
+        path.unlink(missing_ok=True)
+      self._table = prioritized.Table(
+          path, experiment.replay, experiment.unroll_signature(),
+          [experiment.seed, self.step])
     self._gauges.show_health(self._watchdog)
     self._idle = 0.0
     self._prepared = False  # True once the learner step has been traced.
@@ -136,6 +141,8 @@ class OnlineTrainer(trainer.Trainer):
         raise
       finally:
         self._queue.close()
+        if self._table:
+          self._table.close()
 
   def _batches(self) -> Iterator[Any]:
     """Yields batches; reconnects to a server that it has lost.
@@ -150,12 +157,11 @@ class OnlineTrainer(trainer.Trainer):
         self._connect()
         while not (self._should_stop() or self._has_ended()):
           waiting = time.monotonic()
-          batch = self._queue.next(self._alive_or_stop)
+          batch = self._next_batch()
           self._idle += time.monotonic() - waiting
           if batch is None:
             break  # It should stop, or a restarted server is to be checked.
           backoff.reset()
-          keys = batch.key.numpy() if self._experiment.replay else None
           batch = self._share_out(batch)
           self._progress.assign(self._steps / self._experiment.environment_steps)
           if self._newest:
@@ -163,8 +169,8 @@ class OnlineTrainer(trainer.Trainer):
           else:
             self._watchdog.pause()  # The first step compiles, for any length of time.
           yield batch
-          if keys is not None:
-            self._update_priorities(keys)
+          if self._table:
+            self._update_priorities()
           if self._published_step == self.step:
             self._publish()
       except server_lost.ServerLost as error:
@@ -174,11 +180,7 @@ class OnlineTrainer(trainer.Trainer):
 
   def _connect(self) -> None:
     """Gives the server weights to act with, and connects to its queue."""
-    agreement.check_server(self._address, self._experiment.settings)
-    writer.check_signature(
-        reverb.Client(self._address), self._experiment.unroll_signature(),
-        "the learner's",
-        prioritized.TABLE if self._experiment.replay else writer.TABLE)
+    agreement.check_server(self._replay, self._experiment.settings)
     self._queue.abandon()
     self._channel = self._make_channel()
     self._publish()
@@ -187,20 +189,38 @@ class OnlineTrainer(trainer.Trainer):
       self._prepared = True
       self._watchdog.pause()
       with learner.device_errors(self.step + 1):
-        self._learner.prepare(_rows(self._queue.element_spec))
+        self._learner.prepare(_rows(self._batch_spec()))
       self._watchdog.progress()
 
-  def _make_channel(self) -> weights.WeightsChannel:
-    return weights.WeightsChannel(
-        self._address, self._agent.acting_network.variables,
-        self._experiment.half_transfer)
+  def _batch_spec(self) -> Any:
+    experiment = self._experiment
+    unrolls = unroll.batch_spec(
+        experiment.unroll_signature(), experiment.items_per_batch // self._num_workers)
+    if self._table is None:
+      return unrolls
+    return unroll.Sample(unrolls, tf.TensorSpec([experiment.batch_size]))
 
-  def _update_priorities(self, keys: np.ndarray) -> None:
+  def _make_channel(self) -> connection.Weights:
+    return self._replay.weights(self._agent.acting_network.variables)
+
+  def _next_batch(self) -> Any:
+    """Returns the next batch; None if it should stop or reconnect."""
+    batch = self._queue.next(self._alive_or_stop)
+    while self._table and batch is not None:
+      self._table.add(batch)
+      if self._table.is_filled:
+        batch = self._table.sample(self._experiment.items_per_batch)
+        self._ledger.count_ages(batch.unroll.target_step.numpy())
+        break
+      batch = self._queue.next(self._alive_or_stop)
+    return batch
+
+  def _update_priorities(self) -> None:
     """Gives the items of the last batch their new priorities."""
     priorities = self._newest['carried'].numpy()
     if not np.isfinite(priorities).all():
       self._check_finite()
-    prioritized.update_priorities(reverb.Client(self._address), keys, priorities)
+    self._table.update(priorities)
 
   def _share_out(self, batch: Any) -> Any:
     """Gives each replica its rows of this worker's batch."""
@@ -345,7 +365,7 @@ class OnlineTrainer(trainer.Trainer):
 def _rows(batch: Any) -> Any:
   """Returns a batch without the columns that have no rows and that no loss reads."""
   if isinstance(batch, unroll.Sample):
-    return batch._replace(unroll=_rows(batch.unroll), key=())
+    return batch._replace(unroll=_rows(batch.unroll))
   return batch._replace(target_step=(), unroll_id=())
 
 

@@ -22,10 +22,10 @@ from gtrxl_tf.agents import vmpo
 from gtrxl_tf.environments import t_maze
 from gtrxl_tf.networks import actor_critic
 from gtrxl_tf.networks import torsos
+from gtrxl_tf.replay import reverb_writer
 from gtrxl_tf.replay import server as server_lib
 from gtrxl_tf.replay import server_lost
 from gtrxl_tf.replay import weights
-from gtrxl_tf.replay import writer
 from gtrxl_tf.settings import config
 from gtrxl_tf.training import checkpoints
 from gtrxl_tf.training import devices
@@ -61,7 +61,7 @@ class OnlineTrainingTest(parameterized.TestCase):
         self.variables)
     self.addCleanup(server.stop)
     self.row_spec = experiment.row_spec()
-    self.writer = writer.UnrollWriter(
+    self.writer = reverb_writer.ReverbWriter(
         reverb.Client(f'localhost:{self.port}'), self.row_spec, _T,
         experiment.memory_length)
     self.addCleanup(self.writer.close)
@@ -93,7 +93,7 @@ class OnlineTrainingTest(parameterized.TestCase):
           episode_success=np.full(_E, np.nan, np.float32),
           task=np.zeros(_E, np.int32), target_step=np.int64(0))
       items += self.writer.append(row._replace(**columns))
-    self.assertTrue(self.writer.wait(0, 10000))
+    self.assertTrue(self.writer.wait(10000))
 
   def training(self, experiment, folder=None, should_stop=lambda: False,
                strategy=None):

@@ -17,11 +17,11 @@ import tensorflow as tf
 
 from gtrxl_tf import nests
 from gtrxl_tf.replay import dataset
+from gtrxl_tf.replay import reverb_writer
 from gtrxl_tf.replay import server
 from gtrxl_tf.replay import staleness
 from gtrxl_tf.replay import unroll as unroll_lib
 from gtrxl_tf.replay import weights
-from gtrxl_tf.replay import writer
 from gtrxl_tf.settings import config
 from gtrxl_tf.training import tiny_agents_testing
 from gtrxl_tf.training.online import acting_testing
@@ -150,12 +150,12 @@ class BytesTest(absltest.TestCase):
     self.assertEqual(arrived[1].numpy(), sent[1].numpy())
 
     rows = 97  # Six unrolls; the first two begin with rows that are blank.
-    made = writer.UnrollWriter(reverb.Client(address), _row(half), 16, 32)
+    made = reverb_writer.ReverbWriter(reverb.Client(address), _row(half), 16, 32)
     made.open()
     def write():
       for i in range(rows):
         made.append(_row(half, seed=i))
-      while not made.wait(0, 1000):
+      while not made.wait(1000):
         pass
     written, _ = counter.of(write)
     made.close()

@@ -9,7 +9,6 @@ from absl import logging
 import numpy as np
 import tree
 
-from gtrxl_tf.replay import lazy_reverb as reverb
 from gtrxl_tf.replay import unroll
 from gtrxl_tf.replay import writer as writer_lib
 from gtrxl_tf.training.online import experiment as experiment_lib
@@ -35,17 +34,15 @@ class UnrollStream:
   """
 
   def __init__(self, experiment: experiment_lib.OnlineExperiment,
-               client: reverb.Client, tasks: np.ndarray):
-    """Creates the stream; its writer is not open yet.
+               writer: writer_lib.UnrollWriter, tasks: np.ndarray):
+    """Creates the stream.
 
     Args:
       experiment: the experiment of the run.
-      client: a client of the Reverb server.
+      writer: writes to the queue; it is not open yet.
       tasks: the number of each environment's task, int32 `[E]`.
     """
-    self.writer = writer_lib.UnrollWriter(
-        client, experiment.row_spec(), experiment.unroll_length,
-        experiment.memory_length, replay=experiment.replay)
+    self.writer = writer
     self._tasks = tasks
     self._memory_length = experiment.memory_length
     self._limit = experiment.unrolls_per_weights
@@ -73,7 +70,7 @@ class UnrollStream:
     """
     if not self.writer.starts_unroll:
       return ''
-    in_queue = self.writer.wait(0, wait_ms)
+    in_queue = self.writer.wait(wait_ms)
     take_newer()
     if not in_queue:
       return QUEUE

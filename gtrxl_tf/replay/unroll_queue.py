@@ -1,4 +1,4 @@
-"""The learner's end of the queue: batches of unrolls, from one connection or more."""
+"""The learner's end of Reverb's queue: batches of unrolls."""
 
 import functools
 import gc
@@ -15,12 +15,11 @@ from gtrxl_tf.replay import dataset
 from gtrxl_tf.replay import deadline
 from gtrxl_tf.replay import lazy_reverb as reverb
 from gtrxl_tf.replay import newest_item
-from gtrxl_tf.replay import prioritized
+from gtrxl_tf.replay import reverb_writer
 from gtrxl_tf.replay import server_lost
 from gtrxl_tf.replay import staleness
 from gtrxl_tf.replay import unroll
 from gtrxl_tf.replay import weights
-from gtrxl_tf.replay import writer
 from gtrxl_tf.settings import config
 
 # Seconds between checks that the server has the newest weights, and their timeout. A
@@ -40,7 +39,7 @@ class UnrollQueue:
 
   def __init__(self, address: str, items_per_batch: int, ledger: staleness.Ledger,
                should_stop: Callable[[], bool], stall_seconds: float,
-               replay: Optional[prioritized.Replay] = None, new_items: int = 0):
+               signature: unroll.Unroll):
     """Creates the queue's end; nothing is connected yet.
 
     Args:
@@ -49,26 +48,18 @@ class UnrollQueue:
       ledger: the ledger that admits items.
       should_stop: called while waiting, sometimes from another thread.
       stall_seconds: seconds after which a connection without unrolls is given up.
-      replay: if given, batches are `Sample`s of the replay table, and the queue has
-        notices.
-      new_items: with `replay`, the notices that are taken for each batch.
+      signature: the signature of the items.
     """
     self._address = address
     self._ledger = ledger
     self._should_stop = should_stop
     self._stall_seconds = stall_seconds
     self._items_per_batch = items_per_batch
-    self._replay = replay
-    self._new_items = new_items
+    self._signature = signature
     self._abandoned = threading.Event()  # Each connection has its own.
     self._batches: Optional[tf.data.Dataset] = None
     self._iterator: Optional[Iterator[unroll.Unroll]] = None
     self._threads: List[threading.Thread] = []
-
-  @property
-  def element_spec(self) -> unroll.Unroll:
-    """Specs of a batch, `[B, time, ...]`."""
-    return self._batches.element_spec
 
   def abandon(self) -> None:
     """Gives up the connection: from now on it takes nothing from the queue."""
@@ -86,23 +77,22 @@ class UnrollQueue:
     Args:
       channel: if given, a thread checks whether the server still has its weights. If
         not, the thread publishes them again and gives up the connection.
+
+    Raises:
+      config.ConfigError: the server was started with other settings.
     """
     self.abandon()
+    reverb_writer.check_signature(
+        reverb.Client(self._address), self._signature, "the learner's")
     if self._batches is not None:
       gc.collect()  # Frees the functions of the last connection.
     self._abandoned = abandoned = threading.Event()
     if channel:
       self._start_thread(_keep_published, channel, abandoned)
-    arguments = dict(
-        ledger=self._ledger, abandoned=abandoned.is_set,
-        should_stop=lambda: self._should_stop() or abandoned.is_set())
-    if self._replay:
-      self._batches = dataset.replayed(
-          self._address, self._items_per_batch, self._new_items, self._replay,
-          **arguments)
-    else:
-      self._batches = dataset.unrolls(
-          self._address, self._items_per_batch, **arguments)
+    self._batches = dataset.unrolls(
+        self._address, self._items_per_batch, self._ledger,
+        should_stop=lambda: self._should_stop() or abandoned.is_set(),
+        abandoned=abandoned.is_set)
 
   def next(self, alive_or_stop: Callable[[], bool]) -> Optional[unroll.Unroll]:
     """Returns the next batch; None if the learner should stop or reconnect.
@@ -161,7 +151,7 @@ class UnrollQueue:
     """Returns how many items wait; NaN, or an error, if the server does not answer."""
     try:
       return newest_item.table_info(
-          reverb.Client(self._address), writer.TABLE, timeout=1).current_size
+          reverb.Client(self._address), reverb_writer.TABLE, timeout=1).current_size
     except server_lost.ServerLost:
       if raises:
         raise

@@ -9,9 +9,10 @@ import weakref
 from absl.testing import absltest
 
 from gtrxl_tf.replay import dataset
+from gtrxl_tf.replay import reverb_writer
 from gtrxl_tf.replay import server_lost
 from gtrxl_tf.replay import staleness
-from gtrxl_tf.training.online import unroll_queue
+from gtrxl_tf.replay import unroll_queue
 
 
 class _Iterator:
@@ -47,8 +48,10 @@ class UnrollQueueTest(absltest.TestCase):
     self.batches = _Batches()
     self.addCleanup(self.batches.lost.set)
     queue = unroll_queue.UnrollQueue(
-        'localhost:1', 1, staleness.Ledger(1), lambda: False, stall_seconds=60)
-    with mock.patch.object(dataset, 'unrolls', return_value=self.batches):
+        'localhost:1', 1, staleness.Ledger(1), lambda: False, stall_seconds=60,
+        signature=None)
+    with mock.patch.object(dataset, 'unrolls', return_value=self.batches), (
+        mock.patch.object(reverb_writer, 'check_signature')):
       queue.connect()
     return queue
 

@@ -1,0 +1,29 @@
+"""The way of a process to the replay of its run: unrolls and weights."""
+
+from typing import Union
+
+from gtrxl_tf.replay import remote
+from gtrxl_tf.replay import shared
+from gtrxl_tf.replay import unroll
+from gtrxl_tf.replay import weights
+
+Connection = Union[shared.Connection, remote.Connection]
+Weights = Union[shared.Weights, weights.WeightsChannel]
+
+
+def connect(address: str, layout: unroll.Layout) -> Connection:
+  """Connects a process to the replay of its run.
+
+  The connection has a `writer` for an actor, the learner's end of the `queue`, both ends
+  of the transfer of `weights`, and the `settings` of the run.
+
+  Args:
+    address: a path is the memory of a run on one machine, see `shared.create`, and
+      HOST:PORT a Reverb server.
+    layout: what the processes of the run exchange.
+
+  Raises:
+    config.ConfigError: it is no memory that this process can use.
+  """
+  kind = shared.Connection if address.startswith('/') else remote.Connection
+  return kind(address, layout)
