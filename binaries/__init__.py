@@ -96,7 +96,7 @@ def check_online(experiment: Any, flag: str, files: Sequence[str]) -> None:
   """Raises a `ConfigError` if the files of a flag do not describe an online run."""
   from gtrxl_tf.settings import config  # pylint: disable=import-outside-toplevel
 
-  if not experiment.needs_server:
+  if not experiment.is_online:
     raise config.ConfigError(
         f'--{flag}={",".join(files)}: expected settings of an online run')
 

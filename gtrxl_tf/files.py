@@ -8,6 +8,11 @@ import pathlib
 from typing import Any, Dict, Iterable
 import zlib
 
+try:
+  import fcntl
+except ImportError:  # Windows.
+  fcntl = None
+
 _BLOCK_BYTES = 2**24
 
 
@@ -44,6 +49,16 @@ def sync(folder: pathlib.Path) -> None:
     os.fsync(descriptor)
   finally:
     os.close(descriptor)
+
+
+def lock(file: Any, wait: bool = False) -> None:
+  """Locks an open file until it is closed, on systems that can.
+
+  Raises:
+    BlockingIOError: another process has locked it, and this one should not wait.
+  """
+  if fcntl:
+    fcntl.flock(file, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
 
 
 def set_aside(path: pathlib.Path) -> pathlib.Path:

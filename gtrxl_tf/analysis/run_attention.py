@@ -37,7 +37,7 @@ def draw(folder: run_folder.RunFolder, episode: int) -> None:
   """
   experiment = prepare.prepare([str(folder.config)], [])
   pictures = folder.root / 'attention'
-  if experiment.needs_server:
+  if experiment.is_online:
     _draw_played(experiment, folder, pictures, episode)
   elif experiment.learns_while_acting:
     _draw_processes(experiment, folder, pictures)

@@ -1,6 +1,5 @@
 """Writes datasets; a writer that is killed at any moment leaves a valid one."""
 
-import fcntl
 import io
 import itertools
 import os
@@ -92,7 +91,7 @@ class EpisodeWriter:
       raise DatasetError(f'{self._path}: {error.strerror}: expected a folder for the '
                          'dataset, which exists or can be made') from error
     try:
-      fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+      files_lib.lock(self._lock)
       self._description = self._read_or_begin(head)
     except BlockingIOError as error:
       os.close(self._lock)

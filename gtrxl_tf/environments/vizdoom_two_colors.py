@@ -5,7 +5,6 @@ Beeching et al. (2019). The scenario is this library's own: see vizdoom_scenario
 """
 
 import contextlib
-import fcntl
 import os
 import shutil
 import tempfile
@@ -16,6 +15,7 @@ import dm_env
 from dm_env import specs
 import numpy as np
 
+from gtrxl_tf import files
 from gtrxl_tf.environments import memory_task
 from gtrxl_tf.environments import optional
 from gtrxl_tf.environments import vizdoom_scenario
@@ -231,7 +231,7 @@ def _starting_alone() -> Iterator[None]:
   folder = os.open('.', os.O_RDONLY)
   try:
     with contextlib.suppress(OSError):  # A file system without locks.
-      fcntl.flock(folder, fcntl.LOCK_EX)
+      files.lock(folder, wait=True)
     yield
   finally:
     os.close(folder)

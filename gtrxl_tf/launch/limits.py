@@ -10,7 +10,7 @@ import tree
 from gtrxl_tf import machine
 from gtrxl_tf.replay import mapped
 from gtrxl_tf.replay import prioritized
-from gtrxl_tf.replay import shared
+from gtrxl_tf.replay import rings
 from gtrxl_tf.settings import config
 from gtrxl_tf.training import experiment as experiment_lib
 from gtrxl_tf.training.online import inference_call
@@ -61,8 +61,8 @@ def check_batch(experiment: experiment_lib.Experiment) -> None:
   item = sum(spec.shape.num_elements() * spec.dtype.size
              for spec in tree.flatten(signature))
   needed = experiment.items_per_batch * item
-  if experiment.transport == 'memory':
-    needed += shared.size(experiment.layout)
+  if experiment.takes_turns or experiment.transport == 'memory':
+    needed += mapped.size(rings.specs(experiment.layout))
   else:
     needed += experiment.queue_size * item
   if replay := experiment.replay:

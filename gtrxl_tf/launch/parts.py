@@ -21,6 +21,7 @@ from gtrxl_tf.launch import exit_codes
 from gtrxl_tf.launch import prepare
 from gtrxl_tf.launch import signals
 from gtrxl_tf.launch import trainers
+from gtrxl_tf.replay import connection
 from gtrxl_tf.settings import config
 from gtrxl_tf.training import devices
 from gtrxl_tf.training import gauges as gauges_lib
@@ -82,9 +83,10 @@ def serve(settings: Settings, root_dir: str, port: int,
 def act(settings: Settings, server: str, index: int, start: int) -> None:
   """Runs an actor of the Reverb server at HOST:PORT; see `Actor`."""
   with _started('actor', settings) as part:
+    replay = connection.connect(
+        reconnect.check_address(server), part.experiment.layout)
     actor.Actor(
-        part.experiment, reconnect.check_address(server), index, part.should_stop,
-        start, part.gauges).run()
+        part.experiment, replay, index, part.should_stop, start, part.gauges).run()
 
 
 @exit_codes.returns_code
@@ -163,7 +165,7 @@ def _started(name: str, settings: Settings, check: bool = True) -> Iterator[_Par
       name, settings.failure):
     experiment = prepare.prepare(
         settings.gin_files, settings.gin_bindings, check=check and not settings.supervised)
-    if not experiment.needs_server:
+    if not experiment.is_online:
       raise config.ConfigError(
           f'the settings are for training on a dataset, which has no {name}')
     yield _Part(experiment, should_stop, gauges_lib.Gauges(

@@ -16,6 +16,7 @@ from typing import Callable, Iterator
 # the process group, systemd to all processes of a service, and a terminal to its own.
 SECONDS_OF_ONE_SIGNAL = 1
 _ORPHAN_SECONDS = 20  # For a part to end once its supervisor is gone.
+_SIGHUP = getattr(signal, 'SIGHUP', None)  # Windows has none.
 _JOIN_SECONDS = 5  # For a thread to end, which takes it no time.
 
 
@@ -38,8 +39,8 @@ def stop_requested(*signals: signal.Signals, ends_at_second: bool = True,
   """
   if not signals:
     signals = signal.SIGTERM, signal.SIGINT
-    if signal.getsignal(signal.SIGHUP) != signal.SIG_IGN:
-      signals += (signal.SIGHUP,)
+    if _SIGHUP and signal.getsignal(_SIGHUP) != signal.SIG_IGN:
+      signals += (_SIGHUP,)
   stop = threading.Event()
   ours, pythons = socket.socketpair()
   pythons.setblocking(False)
@@ -49,7 +50,7 @@ def stop_requested(*signals: signal.Signals, ends_at_second: bool = True,
     with ours:
       for number in iter(lambda: ours.recv(1), b''):
         if number[0] in signals:
-          if (ends_at_second and number[0] != signal.SIGHUP
+          if (ends_at_second and number[0] != _SIGHUP
               and time.monotonic() - first > SECONDS_OF_ONE_SIGNAL):
             _end_at_once(number[0])
           if not stop.is_set():

@@ -19,7 +19,6 @@ from gtrxl_tf.launch import parts
 from gtrxl_tf.launch import prepare
 from gtrxl_tf.launch import resuming
 from gtrxl_tf.launch import signals
-from gtrxl_tf.launch import supervisor
 from gtrxl_tf.launch import trainers
 from gtrxl_tf.settings import config
 from gtrxl_tf.training import checkpoints
@@ -62,9 +61,8 @@ def train(gin_files: Sequence[str], gin_bindings: Sequence[str], root_dir: str,
                    else signals.stop_requested)
   with asked_to_stop() as should_stop:
     experiment = _prepare(gin_files, gin_bindings, folder)
-    if experiment.needs_server:
-      if experiment.transport == 'reverb':
-        optional.load('reverb', 'online training', 'online')
+    if experiment.is_online:
+      _check_system(experiment)
       limits.check_batch(experiment)
     was_run = folder.config.exists()
     with (resuming.claimed(folder, experiment, allow_changes) as begins,
@@ -77,7 +75,8 @@ def train(gin_files: Sequence[str], gin_bindings: Sequence[str], root_dir: str,
       if not folder.done.exists():
         print(f'Training in {folder.root}: {experiment.description}.', flush=True)
         with contextlib.closing(experiment.make_console()) as console:
-          if experiment.needs_server:
+          if experiment.is_online and not experiment.takes_turns:
+            from gtrxl_tf.launch import supervisor  # It needs fcntl and fork.
             supervisor.supervise(experiment, folder, should_stop, console)
           else:
             with parts.failure_recorded('training', folder.failures / 'training.txt'):
@@ -150,11 +149,26 @@ def _prepare(gin_files: Sequence[str], gin_bindings: Sequence[str],
     return prepare.prepare(gin_files, gin_bindings)
 
 
+def _check_system(experiment: experiment_lib.Experiment) -> None:
+  """Checks that processes can exchange unrolls here, as the experiment wants."""
+  if experiment.takes_turns:
+    return
+  if sys.platform != 'linux':
+    raise config.ConfigError(
+        f'OnlineExperiment.num_actors = {experiment.num_actors}: expected 0 on '
+        f'{sys.platform}, as processes share memory on Linux alone')
+  if experiment.transport == 'reverb':
+    optional.load('reverb', 'online training', 'online')
+
+
 def _check_server(experiment: experiment_lib.Experiment, server: Optional[str]) -> None:
-  if experiment.needs_server != bool(server):
+  if experiment.is_online != bool(server):
     raise config.ConfigError(
         '--server: expected the address of a Reverb server if there are actors, and '
         f'none if there is a dataset; got {server}')
+  if experiment.takes_turns:
+    raise config.ConfigError(
+        'OnlineExperiment.num_actors = 0: expected at least 1 with --server')
   if server:
     reconnect.check_address(server)
 

@@ -16,7 +16,7 @@ def train(experiment: experiment_lib.Experiment, process: trainer.Process
   Returns:
     The last evaluation, if training evaluates and came to its end.
   """
-  kind = (online_trainer.OnlineTrainer if experiment.needs_server
+  kind = (online_trainer.OnlineTrainer if experiment.is_online
           else offline_trainer.OfflineTrainer)
   made = kind(experiment, process)
   return made.evaluation if made.run() else None

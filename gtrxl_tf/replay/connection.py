@@ -3,12 +3,12 @@
 from typing import Union
 
 from gtrxl_tf.replay import remote
-from gtrxl_tf.replay import shared
+from gtrxl_tf.replay import rings
 from gtrxl_tf.replay import unroll
 from gtrxl_tf.replay import weights
 
-Connection = Union[shared.Connection, remote.Connection]
-Weights = Union[shared.Weights, weights.WeightsChannel]
+Connection = Union[rings.Connection, remote.Connection]
+Weights = Union[rings.Weights, weights.WeightsChannel]
 
 
 def connect(address: str, layout: unroll.Layout) -> Connection:
@@ -25,5 +25,7 @@ def connect(address: str, layout: unroll.Layout) -> Connection:
   Raises:
     config.ConfigError: it is no memory that this process can use.
   """
-  kind = shared.Connection if address.startswith('/') else remote.Connection
-  return kind(address, layout)
+  if not address.startswith('/'):
+    return remote.Connection(address, layout)
+  from gtrxl_tf.replay import shared  # It needs fcntl, which other systems lack.
+  return shared.Connection(address, layout)

@@ -20,7 +20,7 @@ class Connection:
 
   def __init__(self, address: str, layout: unroll.Layout):
     """Creates the connection, which connects when it is first used."""
-    self.address = address
+    self.address, self.name = address, f'the server at {address}'
     self._layout = layout
     self._client = reverb.Client(address)
 

@@ -19,6 +19,7 @@ import tensorflow as tf
 import tree
 
 from gtrxl_tf.replay import futex
+from gtrxl_tf.replay import rings
 from gtrxl_tf.replay import shared
 from gtrxl_tf.replay import staleness
 from gtrxl_tf.replay import unroll
@@ -130,7 +131,7 @@ class SharedTest(parameterized.TestCase):
   # ------------------------------------------------------------------ killed processes
 
   def killed_at(self, line, act):
-    """Forks a process that kills itself at a line of shared.py.
+    """Forks a process that kills itself at a line of rings.py or shared.py.
 
     Args:
       line: the lines that it executes before.
@@ -145,7 +146,7 @@ class SharedTest(parameterized.TestCase):
 
       def trace(frame, event, _):
         nonlocal left
-        if frame.f_code.co_filename != shared.__file__:
+        if frame.f_code.co_filename not in (rings.__file__, shared.__file__):
           return None
         left -= event == 'line'
         if left < 0:
@@ -166,7 +167,7 @@ class SharedTest(parameterized.TestCase):
   def kill_at_each_line(self, prepare, act, check):
     """Kills a process at each line of what it does, and checks what it left."""
     # A forked process cannot use TensorFlow, of which the learner needs only arrays here.
-    self.enter_context(mock.patch.object(shared.tf, 'constant', np.array))
+    self.enter_context(mock.patch.object(rings.tf, 'constant', np.array))
     self.enter_context(mock.patch.object(weights, 'Values', _Values))
     self.replay = self.start()
     self.ledger = staleness.Ledger(100)

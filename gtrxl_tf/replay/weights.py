@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import collections
 import functools
 import threading
 import time
@@ -238,40 +237,3 @@ class WeightsChannel:
   def wait(self, waited: float) -> None:
     """Waits for newer weights, longer after `waited` seconds: asking costs time too."""
     time.sleep(min(max(waited / 20, 0.001), 0.1))
-
-
-class LocalWeights:
-  """Transfer of weights within a process.
-
-  `publish` and `receive` work as those of `WeightsChannel`.
-
-  Attributes:
-    finished: whether the published weights are the last of the run.
-  """
-
-  def __init__(self, source: Sequence[tf.Variable], variables: Sequence[tf.Variable]):
-    """Creates the connection.
-
-    Args:
-      source: variables of the network whose weights are published.
-      variables: variables of the network that gets them, in the same order.
-    """
-    self._source = list(source)
-    self._variables = list(variables)
-    self.finished = False
-    # The step and values. A thread adds what another takes.
-    self._newest = collections.deque(maxlen=1)
-
-  def publish(self, step: int, finished: bool = False) -> None:
-    """Publishes the current values of the source; `finished` marks the run's last."""
-    self._newest.append((step, [v.numpy() for v in self._source]))
-    self.finished = finished
-
-  def receive(self) -> Optional[int]:
-    """Assigns the newest weights to the variables; see `WeightsChannel`."""
-    if not self._newest:
-      return None
-    step, values = self._newest.popleft()
-    for variable, value in zip(self._variables, values):
-      variable.assign(value)
-    return step

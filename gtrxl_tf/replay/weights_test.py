@@ -174,26 +174,5 @@ class WeightsChannelTest(absltest.TestCase):
         call()
 
 
-class LocalWeightsTest(absltest.TestCase):
-
-  def test_the_newest_weights_are_received_once(self):
-    learners, actors = _variables(0), _variables(0)
-    local = weights.LocalWeights(learners, actors)
-    self.assertIsNone(local.receive())
-    for value in 3, 4:
-      for variable in learners:
-        variable.assign(tf.cast(tf.fill(variable.shape, value), variable.dtype))
-      local.publish(10 * value)
-    learners[0].assign(tf.zeros_like(learners[0]))  # The next step has begun.
-    self.assertEqual(local.receive(), 40)
-    for variable in actors:
-      np.testing.assert_array_equal(variable, np.full(variable.shape, 4))
-    self.assertIsNone(local.receive())
-    self.assertFalse(local.finished)
-    local.publish(40, finished=True)
-    self.assertEqual(local.receive(), 40)
-    self.assertTrue(local.finished)
-
-
 if __name__ == '__main__':
   absltest.main()

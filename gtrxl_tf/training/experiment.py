@@ -68,7 +68,8 @@ class Experiment(abc.ABC):
     kind: the name of the kind in checkpoints.
     learns_while_acting: whether the policy learns while it acts, and is therefore
       evaluated by learning processes.
-    needs_server: whether actors play while it trains and write to a Reverb server.
+    is_online: whether actors play while it trains.
+    takes_turns: whether they do so in the learner's process.
     learner_steps: how many learner steps training takes; None if that is not set.
     num_epochs: how often a learner step uses each row of its batch.
     num_minibatches: gradient steps of an epoch.
@@ -82,7 +83,8 @@ class Experiment(abc.ABC):
   """
   kind: str
   learns_while_acting = False
-  needs_server = False
+  is_online = False
+  takes_turns = False
   settings: Optional[differences.Settings] = None
   learner_steps: Optional[int] = None
   num_epochs = 1

@@ -2,7 +2,6 @@
 
 import contextlib
 import errno
-import fcntl
 import os
 import pathlib
 from typing import Iterator, Union
@@ -99,7 +98,7 @@ class RunFolder:
           'which exists or can be made') from error
     try:
       try:  # The system unlocks it when the process is killed.
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        files.lock(descriptor)
       except BlockingIOError as error:
         raise InUseError(f'{self.root} is in use by another process') from error
       except OSError as error:  # Some network file systems.
@@ -123,11 +122,11 @@ class RunFolder:
     """
     with open(self._lock_of(part), 'w', encoding='utf-8') as file:
       try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        files.lock(file)
       except BlockingIOError:
         print(f'Waiting for the {part} of an earlier start in {self.root} to end.',
               flush=True)
-        fcntl.flock(file, fcntl.LOCK_EX)
+        files.lock(file, wait=True)
       yield
 
   def _lock_of(self, part: str) -> pathlib.Path:

@@ -22,6 +22,7 @@ from gtrxl_tf.agents import vmpo
 from gtrxl_tf.environments import t_maze
 from gtrxl_tf.networks import actor_critic
 from gtrxl_tf.networks import torsos
+from gtrxl_tf.replay import connection
 from gtrxl_tf.replay import dataset
 from gtrxl_tf.replay import server
 from gtrxl_tf.replay import staleness
@@ -45,6 +46,12 @@ def maze(seed):
 
 def maze_of_length(length, seed):
   return t_maze.TMaze(length, seed=seed)
+
+
+def make_actor(experiment, address, *args, **kwargs) -> actor_lib.Actor:
+  """Makes an actor that connects to an address."""
+  return actor_lib.Actor(
+      experiment, connection.connect(address, experiment.layout), *args, **kwargs)
 
 
 class Reach(dm_env.Environment):
@@ -153,7 +160,7 @@ class ActingTestCase(parameterized.TestCase):
     self.start_actor()
 
   def start_actor(self):
-    self.actor = actor_lib.Actor(
+    self.actor = make_actor(
         self.experiment, f'localhost:{self.port}', 0, self.stop.is_set)
     self.thread = self.start_thread(self.actor.run)
 

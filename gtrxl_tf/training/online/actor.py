@@ -85,14 +85,15 @@ class Actor:
   it waits.
   """
 
-  def __init__(self, experiment: experiment_lib.OnlineExperiment, address: str,
-               index: int, should_stop: Callable[[], bool], start: int = 0,
+  def __init__(self, experiment: experiment_lib.OnlineExperiment,
+               replay: connection.Connection, index: int,
+               should_stop: Callable[[], bool], start: int = 0,
                gauges: Optional[gauges_lib.Gauges] = None):
     """Creates the actor.
 
     Args:
       experiment: the experiment of the run.
-      address: the replay's address, see `connection.connect`.
+      replay: where unrolls go and weights come from.
       index: the actor's index, from 0.
       should_stop: called after every unroll and while waiting.
       start: the number of this start, which no earlier start of this actor in the same
@@ -100,7 +101,8 @@ class Actor:
       gauges: shows the actor's counts to Prometheus.
     """
     self._experiment = experiment
-    self._address = address
+    self._replay = replay
+    self._channel: Optional[connection.Weights] = None
     self._should_stop = should_stop
     self._network = experiment.acting_network
     self._policy = experiment.make_policy(
@@ -118,9 +120,8 @@ class Actor:
     self._rollout = make_rollout(
         self._policy, self._environment,
         tf.cast(random.make_seeds()[:, 0], tf.int32), head_starts)
-    self._replay = connection.connect(address, experiment.layout)
     self._stream = unroll_stream.UnrollStream(
-        experiment, self._replay.writer(index), self._environment.tasks)
+        experiment, replay.writer(index), self._environment.tasks)
     self._writer = self._stream.writer
     self._target_step = 0
     self._finished = False
@@ -149,15 +150,15 @@ class Actor:
       self._flush()
       self._writer.close()
     finally:
-      self._environment.close()
+      self.close()
 
   def _act_until_ended(self) -> None:
-    backoff = reconnect.Backoff('actor', self._address, self._ended)
+    backoff = reconnect.Backoff('actor', self._replay.address, self._ended)
     while not self._ended():
       try:
-        channel = self._connect()
+        self._connect()
         while not self._ended():
-          self._unroll(channel)
+          self._unroll()
           self._watchdog.progress()
           backoff.reset()
       except server_lost.ServerLost as error:
@@ -171,7 +172,7 @@ class Actor:
   def _describe(self, seconds: float) -> str:
     """Returns a log line that says what the actor is waiting for."""
     return (f'actor: no unroll for {seconds:.0f} s, with weights of learner step '
-            f'{self._target_step} from the server at {self._address}: it waits for '
+            f'{self._target_step} from {self._replay.name}: it waits for '
             f'{self._watchdog.waits_for}')
 
   def _flush(self) -> None:
@@ -184,22 +185,21 @@ class Actor:
     except server_lost.ServerLost:
       pass  # The unrolls are lost with the server.
 
-  def _connect(self) -> connection.Weights:
+  def _connect(self) -> None:
     with self._watchdog.waiting_for('the server, to connect'):
       agreement.check_server(self._replay, self._experiment.settings)
-      channel = self._replay.weights(self._network.variables)
+      self._channel = self._replay.weights(self._network.variables)
     waiting = time.monotonic()
     with self._watchdog.waiting_for('a learner, which has published no weights'):
-      while self._receive(channel) is None and not self._ended():
+      while self._receive() is None and not self._ended():
         if time.monotonic() - waiting > 10:
-          logging.info('actor: the server at %s has no weights yet; waiting for a '
-                       'learner', self._address)
+          logging.info('actor: %s has no weights yet; waiting for a learner',
+                       self._replay.name)
           waiting = time.monotonic()
         time.sleep(0.1)
     with self._watchdog.waiting_for('the server, to connect'):
       self._stream.open()
     self._show(reconnections=1)
-    return channel
 
   def _show(self, **more: int) -> None:
     """Adds to the counts and shows them."""
@@ -207,10 +207,10 @@ class Actor:
       self._counts[name] += count
     self._gauges.show({**self._counts, 'target_step': self._target_step})
 
-  def _receive(self, channel: connection.Weights) -> Optional[int]:
+  def _receive(self) -> Optional[int]:
     """Takes new weights if there are any; returns their learner step."""
-    step = channel.receive()
-    self._finished = channel.finished
+    step = self._channel.receive()
+    self._finished = self._channel.finished
     if step is not None:
       self._target_step = step
       self._stream.took_weights(step)
@@ -233,22 +233,39 @@ class Actor:
     except ValueError as error:
       raise ActingFailed(config.one_line(error)) from error
 
-  def _unroll(self, channel: connection.Weights) -> None:
-    """Acts until an item is complete; says how far the first is, if that takes long."""
-    experiment, rows = self._experiment, 0
+  def act(self) -> None:
+    """Acts once, unless the learner's turn comes first.
+
+    It is for an actor in the learner's process, which does not call `run`.
+    """
+    if self._channel is None:
+      self._warm_up()
+      self._connect()
+    if not (self._writer.starts_unroll and self._blocked(0)):
+      self._step()
+
+  def close(self) -> None:
+    """Closes the environments."""
+    self._environment.close()
+
+  def _step(self) -> bool:
+    """Acts once in each environment; returns whether an unroll is complete."""
+    try:
+      seen, done = self._rollout.step()
+    except ValueError as error:
+      raise ActingFailed(config.one_line(error)) from error
+    action, (policy, record) = done.info
+    return self._writer.append(self._stream.row(seen, action, policy, record))
+
+  def _unroll(self) -> None:
+    """Acts until an unroll is complete; says how far the first is, if it takes long."""
+    experiment, rows, complete = self._experiment, 0, False
     num, began, next_line = experiment.environments_per_actor, time.monotonic(), 30
-    complete = False
     while not complete:
       if self._writer.starts_unroll:
-        self._wait(channel)
+        self._wait()
       self._watchdog.alive()
-      try:
-        seen, done = self._rollout.step()
-      except ValueError as error:
-        raise ActingFailed(config.one_line(error)) from error
-      action, (policy, record) = done.info
-      complete = self._writer.append(
-          self._stream.row(seen, action, policy, record))
+      complete = self._step()
       rows, seconds = rows + 1, time.monotonic() - began
       if seconds > next_line and not self._counts['unrolls']:
         next_line *= 2
@@ -259,13 +276,16 @@ class Actor:
     new = experiment.unroll_length - experiment.overlap
     self._show(unrolls=1, environment_steps=new * num)
 
-  def _wait(self, channel: connection.Weights) -> None:
+  def _blocked(self, wait_ms: int) -> str:
+    """Takes newer weights, and returns what to wait for before the next unroll."""
+    return self._stream.blocked(self._rollout.seen, self._receive, wait_ms)
+
+  def _wait(self) -> None:
     """Waits until the next unroll may begin, and takes newer weights."""
     began = time.monotonic()
     blocked = 'the server, to send weights'
     while blocked and not self._ended():
       with self._watchdog.waiting_for(blocked):
-        blocked = self._stream.blocked(
-            self._rollout.seen, lambda: self._receive(channel), _WAIT_MS)
+        blocked = self._blocked(_WAIT_MS)
         if blocked == unroll_stream.WEIGHTS:
-          channel.wait(time.monotonic() - began)
+          self._channel.wait(time.monotonic() - began)

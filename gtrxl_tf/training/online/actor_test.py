@@ -230,7 +230,7 @@ class ActorTest(acting_testing.ActingTestCase):
     self.weights = {}
     self.start_server()
     self.publish(step=0)
-    actor = actor_lib.Actor(
+    actor = acting_testing.make_actor(
         self.experiment, f'localhost:{self.port}', 0, should_stop=lambda: False)
     with self.assertRaisesRegex(actor_lib.ActingFailed, message):
       actor.run()
@@ -244,8 +244,8 @@ class ActorTest(acting_testing.ActingTestCase):
     self.start_server()
     self.publish(step=0)
     deadline = time.time() + 30  # A bound, in case it tries again.
-    actor = actor_lib.Actor(self.experiment, f'localhost:{self.port}', 0,
-                            should_stop=lambda: time.time() > deadline)
+    actor = acting_testing.make_actor(self.experiment, f'localhost:{self.port}', 0,
+                                      should_stop=lambda: time.time() > deadline)
     actor._warm_up()
     with mock.patch.object(actor, '_warm_up'), mock.patch.object(
         actor._rollout, 'step', side_effect=RuntimeError('a fault of the policy')):
@@ -261,7 +261,7 @@ class ActorTest(acting_testing.ActingTestCase):
     now = time.time_ns()
     for seed, index, start in (
         (0, 0, 0), (0, 1, 0), (0, 0, now), (0, 0, now + 1), (1, 0, 0), (0, 0, 0)):
-      actor = actor_lib.Actor(
+      actor = acting_testing.make_actor(
           _experiment(_CORES['memoryless'], num_actors=2, seed=seed), 'localhost:1',
           index, should_stop=lambda: False, start=start)
       for variable in actor._network.variables:

@@ -28,7 +28,7 @@ def check_server(replay: connection.Connection,
   """
   if settings is None or (text := replay.settings()) is None:
     return
-  compare(f'the server at {replay.address}', settings, differences.from_json(text))
+  compare(replay.name, settings, differences.from_json(text))
 
 
 def compare(server: str, ours: differences.Settings, theirs: differences.Settings

@@ -73,8 +73,9 @@ class AgreementTest(parameterized.TestCase):
   def test_an_actor_with_other_settings_is_refused(self):
     self.serve(self.experiment())
     with mock.patch.object(actor.Actor, '_warm_up'):
-      refused = actor.Actor(
-          self.experiment(*_OTHER), self.address, 0, should_stop=lambda: False)
+      other = self.experiment(*_OTHER)
+      refused = actor.Actor(other, connection.connect(self.address, other.layout), 0,
+                            should_stop=lambda: False)
       with self.assertRaisesRegex(config.ConfigError, _REFUSED):
         refused.run()
 

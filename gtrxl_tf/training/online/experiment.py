@@ -41,7 +41,7 @@ class OnlineExperiment(experiment.Experiment):
   If there are several tasks, the same number of environments plays each. Network and
   agent have one value function for each task (`num_values`), but the policy is not told
   which task it plays. Actors run at their own pace, so two runs with the same seed are
-  similar but not identical.
+  similar but not identical, except with `num_actors = 0`.
 
   Args:
     environment_steps: how many actions the run takes; or frames, see the next setting.
@@ -58,6 +58,9 @@ class OnlineExperiment(experiment.Experiment):
     num_minibatches: gradient steps of an epoch, each on an equal share of the unrolls
       (V-MPO: 1). It divides the unrolls of a replica.
     num_actors: how many actor processes there are, even if they are started one by one.
+      With 0 the learner's process also acts: it plays until it has a batch, learns from
+      it, and so on. Two runs with the same seed are then equal. It needs no second
+      process, so it works in a notebook, in a debugger and on systems without fork.
     environments_per_actor: environments that an actor steps in one batch; it divides
       `batch_size`, because an actor's unrolls travel together. The paper does not give
       it; with 32 a small network's step is efficient.
@@ -101,7 +104,7 @@ class OnlineExperiment(experiment.Experiment):
     **shared: the settings of `Experiment`.
   """
   kind = 'OnlineExperiment'
-  needs_server = True
+  is_online = True
   default_network = actor_critic.ActorCritic
   default_agent = vmpo.VMPOAgent
   default_optimizer = optimizers.Adam
@@ -114,7 +117,7 @@ class OnlineExperiment(experiment.Experiment):
       batch_size: config.PositiveInt = 128,
       num_epochs: config.PositiveInt = 1,
       num_minibatches: config.PositiveInt = 1,
-      num_actors: config.PositiveInt = 1,
+      num_actors: config.NonNegativeInt = 1,
       environments_per_actor: config.PositiveInt = 32,
       max_head_start: config.NonNegativeInt = 0,
       queue_batches: config.PositiveInt = 1,
@@ -128,6 +131,13 @@ class OnlineExperiment(experiment.Experiment):
       replay: Optional[prioritized.Replay] = None,
       exploration: Optional[r2d2.EpsilonGreedy] = None,
       **shared):
+    self.takes_turns = not num_actors
+    if self.takes_turns and (evaluator or inference):
+      raise config.ConfigError(
+          'OnlineExperiment.num_actors = 0: expected at least 1 with '
+          f'OnlineExperiment.{"evaluator" if evaluator else "inference"}, which needs '
+          'processes')
+    num_actors = max(1, num_actors)
     if batch_size % environments_per_actor:
       raise config.ConfigError(
           f'OnlineExperiment.batch_size = {batch_size}: expected a multiple of '
@@ -341,6 +351,9 @@ class OnlineExperiment(experiment.Experiment):
   @property
   def description(self) -> str:
     acts = '' if self.inference is None else f', for which {self.inference.description}'
+    if self.takes_turns:
+      return (f'{self.environments_per_actor} environments and the learner take turns in '
+              'one process')
     server = '1 server, ' if self.transport == 'reverb' else ''
     return (f'{server}1 learner, {self.num_actors} actor(s) of '
             f'{self.environments_per_actor} environments{acts}')

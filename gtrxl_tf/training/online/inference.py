@@ -2,7 +2,7 @@
 
 import math
 import time
-from typing import Any, Callable, List, Optional, Tuple, Union
+from typing import Any, Callable, List, Optional, Tuple
 
 from absl import logging
 import dm_env
@@ -14,7 +14,6 @@ from gtrxl_tf import machine
 from gtrxl_tf.replay import connection
 from gtrxl_tf.replay import server as server_lib
 from gtrxl_tf.replay import server_lost
-from gtrxl_tf.replay import weights
 from gtrxl_tf.settings import config
 from gtrxl_tf.settings import differences
 from gtrxl_tf.training import devices
@@ -34,12 +33,10 @@ from gtrxl_tf.training.online import unroll_stream
 _FAREWELL_SECONDS = 5.0
 # A server whose run is over waits this long until all actors know. They may be in a
 # step of their environments, or about to connect again.
-_TELL_SECONDS = 60.0
+TELL_SECONDS = 60.0
 _SHOW_SECONDS = 1.0
 _WEIGHTS_SECONDS = 0.05  # The time between two looks for newer weights.
 _WAITED_SECONDS = 0.002  # The same, while actors wait for them.
-
-_Channel = Union[connection.Weights, weights.LocalWeights]
 
 
 class InferenceServer:
@@ -59,8 +56,7 @@ class InferenceServer:
   def __init__(self, experiment: experiment_lib.OnlineExperiment, address: str,
                port: int, should_stop: Callable[[], bool], start: int = 0,
                gauges: Optional[gauges_lib.Gauges] = None, host: str = 'localhost',
-               device: Optional[str] = None,
-               source: Optional[weights.LocalWeights] = None):
+               device: Optional[str] = None):
     """Makes the policy; nothing listens yet.
 
     Args:
@@ -74,8 +70,6 @@ class InferenceServer:
       gauges: shows the server's counts to Prometheus.
       host: the host to listen at.
       device: the device that acts, such as `GPU:1`; by default TensorFlow's.
-      source: gives the weights of a learner in this process. By default they come from
-        the Reverb server.
     """
     if device:
       devices.check(device)
@@ -88,7 +82,6 @@ class InferenceServer:
     self._replay = connection.connect(address, experiment.layout)
     self._host, self._port = host, port
     self._should_stop = should_stop
-    self._source = source
     self._variables = experiment.acting_network.variables  # Where weights arrive.
     num = experiment.environments_per_actor
     settings = experiment.inference or placement.Inference()
@@ -129,7 +122,7 @@ class InferenceServer:
     with self._watchdog:
       self._serve_until_ended()
     self._actors.close(
-        self._finished, _TELL_SECONDS if self._finished else _FAREWELL_SECONDS,
+        self._finished, TELL_SECONDS if self._finished else _FAREWELL_SECONDS,
         self._should_stop)
     del server  # It listens as long as it exists.
 
@@ -180,12 +173,12 @@ class InferenceServer:
             f'{self._actors.target_step} from the server at {self._address}: {calling} '
             f'actors call, and it waits for {waits_for}')
 
-  def _connect(self) -> _Channel:
+  def _connect(self) -> connection.Weights:
     agreement.check_server(self._replay, self._experiment.settings)
     self._actors.connected()
-    return self._source or self._replay.weights(self._variables)
+    return self._replay.weights(self._variables)
 
-  def _take_weights(self, channel: _Channel) -> None:
+  def _take_weights(self, channel: connection.Weights) -> None:
     """Takes newer weights if there are any, unless the oldest here still act."""
     version = self._actors.free_version()
     step = None if version is None else channel.receive()

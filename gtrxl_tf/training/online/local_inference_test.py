@@ -59,14 +59,14 @@ class LocalInferenceTest(absltest.TestCase):
         lambda: time.time() > self.deadline)
     thread = threading.Thread(target=host.run)
     thread.start()
-    published, publish = {}, weights.LocalWeights.publish
+    published, publish = {}, weights.WeightsChannel.publish
 
-    def record(local, step, finished):
+    def record(channel, step, finished=False):
       published[step] = [
           v.numpy() for v in self.trainer._agent.acting_network.variables]
-      publish(local, step, finished)
+      return publish(channel, step, finished)
 
-    with mock.patch.object(weights.LocalWeights, 'publish', record):
+    with mock.patch.object(weights.WeightsChannel, 'publish', record):
       self.assertTrue(self.trainer.run())
     thread.join()
     self.assertTrue(host._finished)

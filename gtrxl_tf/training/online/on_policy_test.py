@@ -18,6 +18,7 @@ from gtrxl_tf.agents import vmpo
 from gtrxl_tf.environments import t_maze
 from gtrxl_tf.networks import actor_critic
 from gtrxl_tf.networks import torsos
+from gtrxl_tf.replay import connection
 from gtrxl_tf.replay import server as server_lib
 from gtrxl_tf.replay import shared
 from gtrxl_tf.training import run_folder
@@ -64,8 +65,9 @@ class OnPolicyTest(parameterized.TestCase):
       self.addCleanup(server.stop)
     deadline = time.time() + 240
     stop = threading.Event()
-    actors = [actor_lib.Actor(experiment, address, i, stop.is_set)
-              for i in range(num_actors)]
+    actors = [
+        actor_lib.Actor(experiment, connection.connect(address, experiment.layout), i,
+                        stop.is_set) for i in range(num_actors)]
     threads = [threading.Thread(target=actor.run) for actor in actors]
     for thread in threads:
       thread.start()

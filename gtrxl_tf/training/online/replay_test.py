@@ -21,6 +21,7 @@ from gtrxl_tf.agents import r2d2
 from gtrxl_tf.environments import t_maze
 from gtrxl_tf.networks import actor_critic
 from gtrxl_tf.networks import torsos
+from gtrxl_tf.replay import connection
 from gtrxl_tf.replay import prioritized
 from gtrxl_tf.replay import server as server_lib
 from gtrxl_tf.replay import weights
@@ -71,7 +72,8 @@ class ReplayTest(parameterized.TestCase, tf.test.TestCase):
   def play(self, experiment):
     """Starts an actor in a thread; returns a function that stops it."""
     stop = threading.Event()
-    actor = actor_lib.Actor(experiment, f'localhost:{self.port}', 0, stop.is_set)
+    replay = connection.connect(f'localhost:{self.port}', experiment.layout)
+    actor = actor_lib.Actor(experiment, replay, 0, stop.is_set)
     thread = threading.Thread(target=actor.run)
     thread.start()
 

@@ -21,6 +21,7 @@ from gtrxl_tf.agents import vmpo
 from gtrxl_tf.environments import t_maze
 from gtrxl_tf.networks import actor_critic
 from gtrxl_tf.networks import torsos
+from gtrxl_tf.replay import connection
 from gtrxl_tf.replay import reverb_writer
 from gtrxl_tf.replay import server
 from gtrxl_tf.replay import server_lost
@@ -81,7 +82,9 @@ def _work(name, address, folder, pipe):
   machine.limit_heaps(2)
   threading.Thread(target=_answer, args=(pipe,), daemon=True).start()
   if name == 'actor':
-    actor.Actor(_experiment(), address, 0, lambda: False).run()
+    experiment = _experiment()
+    replay = connection.connect(address, experiment.layout)
+    actor.Actor(experiment, replay, 0, lambda: False).run()
   else:
     trainer.OnlineTrainer(
         _experiment(), training_lib.Process(

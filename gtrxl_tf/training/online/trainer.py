@@ -11,6 +11,7 @@ import tensorflow as tf
 
 from gtrxl_tf.replay import connection
 from gtrxl_tf.replay import prioritized
+from gtrxl_tf.replay import rings
 from gtrxl_tf.replay import server_lost
 from gtrxl_tf.replay import staleness
 from gtrxl_tf.replay import unroll
@@ -19,6 +20,7 @@ from gtrxl_tf.training import devices
 from gtrxl_tf.training import learner
 from gtrxl_tf.training import trainer
 from gtrxl_tf.training import watchdog
+from gtrxl_tf.training.online import actor
 from gtrxl_tf.training.online import agreement
 from gtrxl_tf.training.online import experiment as experiment_lib
 from gtrxl_tf.training.online import local_inference
@@ -48,7 +50,8 @@ class OnlineTrainer(trainer.Trainer):
 
     Args:
       experiment: what to train.
-      process: where to train, with the address of a Reverb server.
+      process: where to train, with the address of the replay. Without one, the
+        process also acts, in turns.
     """
     strategy = process.strategy
     rows = devices.rows_per_replica(
@@ -84,13 +87,13 @@ class OnlineTrainer(trainer.Trainer):
         experiment, process, agent, optimizer,
         dict(ledger=self._ledger, environment_steps=self._environment_steps),
         may_exit=not self._meets)  # Other workers would fail in the step.
-    self._address = address = process.server
     self._stopping = False
     self._ledger.learner_step = self.step
     self._steps = self._steps_then = int(self._environment_steps)
     self._counted = self._ledger.environment_steps
     self._published_step = self.step - self.step % self._agent.publish_period
-    self._replay = connection.connect(address, experiment.layout)
+    self._replay = (rings.Connection(experiment.layout) if process.server is None
+                    else connection.connect(process.server, experiment.layout))
     self._channel = self._make_channel()
     self._refused_before = self._ledger.refused  # At the last learner step.
     self._unrolls_seen = 0
@@ -110,7 +113,14 @@ class OnlineTrainer(trainer.Trainer):
     self._idle = 0.0
     self._prepared = False  # True once the learner step has been traced.
     self._inference = process.inference and local_inference.LocalInference(
-        experiment, process, self._agent.acting_network.variables)
+        experiment, process)
+    self._actor = None
+    if process.server is None:
+      # An actor that plays in turns with the learner. A resumed run must not repeat the
+      # episodes before.
+      self._actor = actor.Actor(
+          experiment, self._replay, 0, self._asked_to_stop, start=self.step)
+      self._replay.act = self._actor.act
 
   def _has_ended(self) -> bool:
     return self._steps >= self._experiment.environment_steps
@@ -130,7 +140,10 @@ class OnlineTrainer(trainer.Trainer):
 
   def run(self) -> bool:
     with self._inference or contextlib.nullcontext():
-      return super().run()
+      ended = super().run()
+      if ended and self._inference:
+        self._inference.join()
+      return ended
 
   def train(self) -> bool:
     with self._watchdog:
@@ -141,6 +154,8 @@ class OnlineTrainer(trainer.Trainer):
         raise
       finally:
         self._queue.close()
+        if self._actor:
+          self._actor.close()
         if self._table:
           self._table.close()
 
@@ -151,7 +166,7 @@ class OnlineTrainer(trainer.Trainer):
     step, because it fails if the server is gone, and after the checkpoint is saved, so
     that a restarted learner is never behind its actors.
     """
-    backoff = reconnect.Backoff('learner', self._address, self._alive_or_stop)
+    backoff = reconnect.Backoff('learner', self._replay.address, self._alive_or_stop)
     while not (self._should_stop() or self._has_ended()):
       try:
         self._connect()
@@ -229,8 +244,6 @@ class OnlineTrainer(trainer.Trainer):
   def _publish(self, finished: bool = False) -> None:
     if self._agent.from_replay:  # The network that learns acts, refreshed or not.
       self._published_step = self.step
-    if self._inference:
-      self._inference.publish(self._published_step, finished)
     if self._is_chief and self._channel.publish(self._published_step, finished):
       self._queue.abandon()  # The server was restarted, perhaps with other settings.
 
@@ -297,17 +310,17 @@ class OnlineTrainer(trainer.Trainer):
       queue_length = self._queue.length(raises=True)
       served = self._channel.step_at_server()
     except server_lost.ServerLost as error:
-      return (line + f'it waits for the server at {self._address}, which does not '
-              f'answer ({config.one_line(error)})')
+      return (line + f'it waits for {self._replay.name}, which does not answer '
+              f'({config.one_line(error)})')
     if served is None:
-      line += f'the server at {self._address} has no weights, and actors wait for them'
+      line += f'{self._replay.name} has no weights, and actors wait for them'
     elif refused:
       line += 'it waits for actors, whose unrolls are too old or not newer than seen'
     else:
       line += 'it waits for actors, which send nothing'
     return (f'{line}; {queue_length:.0f} unrolls in the queue, {refused} refused since '
-            f'the last step, weights of step {"none" if served is None else served} at '
-            f'the server and of step {self._published_step} at the learner')
+            f'the last step, weights of step {"none" if served is None else served} '
+            f'published and of step {self._published_step} at the learner')
 
   def _returns_of_tasks(self) -> Dict[str, float]:
     """Returns the mean return of each of several tasks, and the scores if any."""
@@ -339,7 +352,7 @@ class OnlineTrainer(trainer.Trainer):
     """
     deadline = time.monotonic() + _FAREWELL_SECONDS
     backoff = reconnect.Backoff(
-        'learner', self._address,
+        'learner', self._replay.address,
         lambda: self._should_stop() or time.monotonic() > deadline)
     while not self._should_stop():
       try:
@@ -348,8 +361,8 @@ class OnlineTrainer(trainer.Trainer):
       except server_lost.ServerLost as error:
         if time.monotonic() > deadline:
           logging.warning(
-              'learner: the server at %s cannot be told that the run is over: %s',
-              self._address, config.one_line(error))
+              'learner: %s cannot be told that the run is over: %s',
+              self._replay.name, config.one_line(error))
           return True
         backoff.wait(error)
     return False

@@ -22,6 +22,7 @@ from gtrxl_tf.environments import dmlab_stand_in
 from gtrxl_tf.networks import actor_critic
 from gtrxl_tf.networks import language
 from gtrxl_tf.networks import torsos
+from gtrxl_tf.replay import connection
 from gtrxl_tf.replay import dataset
 from gtrxl_tf.replay import server as server_lib
 from gtrxl_tf.replay import staleness
@@ -99,7 +100,9 @@ class WorldsTest(parameterized.TestCase):
     stop = threading.Event()
     # Made in the thread that acts, because OpenGL contexts belong to threads.
     thread = threading.Thread(
-        target=lambda: actor.Actor(experiment, address, 0, stop.is_set).run())
+        target=lambda: actor.Actor(
+            experiment, connection.connect(address, experiment.layout), 0,
+            stop.is_set).run())
     thread.start()
     self.addCleanup(gc.collect)  # Here, where warnings are ignored.
     self.addCleanup(thread.join)
