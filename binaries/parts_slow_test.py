@@ -71,7 +71,7 @@ class PartsTest(absltest.TestCase):
     self.wait_for('the actor does not log that it waits', lambda: (
         f'actor: the Reverb server at localhost:{port} does not answer'
         in actor.log.read_text()))
-    server = self.start('reverb_server', root, f'--port={port}',
+    server = self.start('reverb_server', f'--port={port}',
                         f'--metrics_port={metrics_port}')
     self.wait_for('the learner takes no steps', lambda: step() >= 20)
     with urllib.request.urlopen(f'http://localhost:{metrics_port}/metrics') as page:
@@ -91,7 +91,6 @@ class PartsTest(absltest.TestCase):
     self.assertTrue(folder.done.exists())
     server.send_signal(signal.SIGTERM)
     self.ended(server)
-    self.assertLen(list((folder.replay / 'tables').iterdir()), 1)
 
     rows = metrics_csv.read_metrics(folder.metrics)
     steps = [row['learner_step'] for row in rows]
@@ -117,7 +116,7 @@ class PartsTest(absltest.TestCase):
     host = self.start('actor', f'--inference=localhost:{rpc_port}', '--index=0', *settings)
     learner = self.start('learner', server_flag, root, *settings)
     inference = start_inference()
-    server = self.start('reverb_server', root, f'--port={port}', *settings)
+    server = self.start('reverb_server', f'--port={port}', *settings)
     self.wait_for('the learner takes no steps', lambda: step() >= 20)
     with urllib.request.urlopen(f'http://localhost:{metrics_port}/metrics') as page:
       text = page.read().decode()

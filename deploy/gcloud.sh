@@ -110,7 +110,7 @@ up() {
     --direction=INGRESS --action=DENY --rules=tcp:8000 --priority=950 \
     --source-ranges=0.0.0.0/0 --target-tags="$RUN-server"
 
-  part -m binaries.reverb_server --root_dir=/var/lib/gtrxl --port=8000
+  part -m binaries.reverb_server --port=8000
   create_vm "$RUN-server" "$SERVER_TYPE" binaries.reverb_server storage-ro
   if [ -n "$dry_run" ]; then
     server=SERVER

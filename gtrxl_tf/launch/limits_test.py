@@ -17,6 +17,9 @@ from gtrxl_tf import machine
 from gtrxl_tf.launch import limits
 from gtrxl_tf.launch import prepare
 from gtrxl_tf.launch import train
+from gtrxl_tf.replay import mapped
+from gtrxl_tf.replay import prioritized
+from gtrxl_tf.replay import rings
 from gtrxl_tf.settings import config
 from gtrxl_tf.settings import gin_files
 
@@ -68,37 +71,47 @@ class LimitsTest(parameterized.TestCase):
           [_GIN_FILE], ['OnlineExperiment.batch_size = 1_000_000_000_000'], root)
     self.assertEqual(code, 2)
     self.assertRegex(
-        said.getvalue(), '^Not started: a batch of 1,000,000,000,000 and a full queue '
-        'need at least .* GiB; this machine has .* GiB left: .*batch_size.*\n$')
+        said.getvalue(), '^Not started: a batch of 1,000,000,000,000 and the unrolls of 1 '
+        r'actor\(s\) need at least .* GiB; this machine has .* GiB left: .*batch_size.*\n$')
     self.assertFalse(pathlib.Path(root).exists())
 
-  def test_the_memory_of_a_batch_and_the_queue_count(self):
-    experiment = prepare.prepare(
-        [_GIN_FILE], ['OnlineExperiment.batch_size = 32_000'], check=False)
-    unrolls = tf.nest.flatten(experiment.unroll_signature())
-    needed = 2 * experiment.items_per_batch * sum(
-        spec.shape.num_elements() * spec.dtype.size for spec in unrolls)
+  def assert_needs(self, experiment, needed):
+    """Checks that a run starts with this number of free bytes, and with no less."""
     with mock.patch.object(machine, 'free_bytes', return_value=needed):
       limits.check_batch(experiment)
     with mock.patch.object(machine, 'free_bytes', return_value=needed - 1):
-      with self.assertRaisesRegex(config.ConfigError, 'a batch of 32,000 and a full'):
+      with self.assertRaisesRegex(config.ConfigError, 'a batch of [0-9,]+ and the unrolls '
+                                  r'of 2 actor\(s\) need at least .* Replay.capacity$'):
         limits.check_batch(experiment)
 
-  @parameterized.parameters((10**12, 1000, 1000), (100, 10**6, 100 * (12 - 4)))
-  def test_the_memory_of_a_replay_table_counts(self, capacity, run, rows):
-    experiment = prepare.prepare([_GIN_FILE, _R2D2], [
+  def test_the_memory_of_a_batch_and_the_queue_count(self):
+    bindings = ['OnlineExperiment.batch_size = 32_000', 'OnlineExperiment.num_actors = 2',
+                "OnlineExperiment.transport = 'reverb'"]
+    experiment = prepare.prepare([_GIN_FILE], bindings, check=False)
+    unrolls = tf.nest.flatten(experiment.unroll_signature())
+    self.assert_needs(experiment, 2 * experiment.items_per_batch * sum(
+        spec.shape.num_elements() * spec.dtype.size for spec in unrolls))
+
+  @parameterized.parameters(600, 10**6)  # The table is not full, or full.
+  def test_the_memory_of_rings_and_of_a_replay_table_counts(self, run):
+    bindings = [
         'ActorCritic.core = @Memoryless()', 'OnlineExperiment.unroll_length = 12',
-        'OnlineExperiment.environments_per_actor = 1', 'Replay.overlap = 4',
-        'R2D2Agent.burn_in = 0', 'Replay.min_unrolls = 64',
-        f'Replay.capacity = {capacity}',
-        f'OnlineExperiment.environment_steps = {run}'], check=False)
-    # Bytes of each row, of each of the 12 actions, and of all.
-    needed = 64 * (13 * 36 + 12 * 24 + 20) + rows * (36 + 24 + 20)
-    with mock.patch.object(machine, 'free_bytes', return_value=needed):
-      limits.check_batch(experiment)
-    with mock.patch.object(machine, 'free_bytes', return_value=needed - 1):
-      with self.assertRaisesRegex(config.ConfigError, 'full replay table .* Replay.capacity$'):
-        limits.check_batch(experiment)
+        'OnlineExperiment.environments_per_actor = 1', 'OnlineExperiment.num_actors = 2',
+        'Replay.overlap = 4', 'R2D2Agent.burn_in = 0', 'Replay.min_unrolls = 64',
+        'Replay.capacity = 100', f'OnlineExperiment.environment_steps = {run}']
+    experiment = prepare.prepare([_GIN_FILE, _R2D2], bindings, check=False)
+    # The bytes of a row of 13, of a row of 12, and of the rest of an unroll.
+    unroll = 13 * 36 + 12 * 24 + 20
+    shared = mapped.size(rings.specs(experiment.layout))
+    # Each ring has the queue's rows, 64 unrolls of 8 new actions, and some more.
+    self.assertGreater(shared, 2 * 64 * 8 * 76)
+    signature = experiment.unroll_signature()
+    table = mapped.size(prioritized.specs(experiment.replay, signature))
+    self.assertBetween(table, 100 * unroll, 1.1 * 100 * unroll + 10_000)
+    self.assert_needs(
+        experiment, 64 * unroll + shared + int(min(1, run / 800) * table))
+
+
 
 
 if __name__ == '__main__':

@@ -5,7 +5,6 @@ returns an exit code, see `exit_codes`.
 """
 
 import contextlib
-import math
 import os
 import pathlib
 import traceback
@@ -69,14 +68,10 @@ class _Part(NamedTuple):
 
 
 @exit_codes.returns_code
-def serve(settings: Settings, root_dir: str, port: int,
-          checkpoint_seconds: float = math.inf) -> None:
-  """Runs the Reverb server, which keeps checkpoints of its tables in `root_dir`."""
-  folder = run_folder.RunFolder(root_dir)
-  with _started('server', settings) as part, (
-      folder.written_by('server') if settings.supervised else contextlib.nullcontext()):
-    server_lib.serve(part.experiment, port, folder, part.should_stop,
-                     checkpoint_seconds, part.gauges)
+def serve(settings: Settings, port: int) -> None:
+  """Runs the Reverb server."""
+  with _started('server', settings) as part:
+    server_lib.serve(part.experiment, port, part.should_stop, part.gauges)
 
 
 @exit_codes.returns_code

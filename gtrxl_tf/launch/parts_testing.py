@@ -49,7 +49,7 @@ class Parts:
     self._logs = logs
     root = f'--root_dir={folder.root}'
     server = f'--server={hosts.address("server")}:{_PORT}'
-    parts = {'server': ('reverb_server', root, f'--port={_PORT}'),
+    parts = {'server': ('reverb_server', f'--port={_PORT}'),
              'learner': ('learner', root, server)}
     called = server
     if 'inference' in hosts.names:

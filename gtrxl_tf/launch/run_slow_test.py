@@ -27,6 +27,8 @@ class RunTest(parameterized.TestCase):
 
   @parameterized.named_parameters(
       ('actors_act', [], []),
+      ('a_server_passes_on', ["OnlineExperiment.transport = 'reverb'"],
+       [('server', 450_000)]),
       ('an_inference_server_acts', [
           'OnlineExperiment.inference = @Inference()', 'OnlineExperiment.num_actors = 2'],
        [('inference_0', 550_000)]),
@@ -38,11 +40,9 @@ class RunTest(parameterized.TestCase):
     folder = run_folder.RunFolder(self.create_tempdir().full_path)
     experiment = prepare.prepare(
         [str(_GIN / 't_maze_30_cpu.gin')], [*_BINDINGS, *bindings])
-    supervisor = supervisor_lib.Supervisor(
-        gin.config_str(), str(folder.root), experiment.num_actors,
-        inference=experiment.inference)
+    supervisor = supervisor_lib.Supervisor(experiment, folder)
     # Which part is killed, and after how many environment steps.
-    victims = [('learner', 150_000), ('actor_0', 300_000), ('server', 450_000), *others]
+    victims = [('learner', 150_000), ('actor_0', 300_000), *others]
     deadline = time.time() + _LIMIT_SECONDS
     supervisor.start()
     try:

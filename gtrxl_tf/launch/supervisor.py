@@ -21,32 +21,25 @@ from gtrxl_tf.launch import parts
 from gtrxl_tf.launch import processes
 from gtrxl_tf.replay import shared
 from gtrxl_tf.settings import config as config_lib
-from gtrxl_tf.settings import differences
 from gtrxl_tf.training import console as console_lib
 from gtrxl_tf.training import devices
 from gtrxl_tf.training import metrics_csv
 from gtrxl_tf.training import run_folder
 from gtrxl_tf.training import trainer
 from gtrxl_tf.training.online import experiment as experiment_lib
-from gtrxl_tf.training.online import placement
 
-# A run fails when one part dies more than `_DEATHS_FORGIVEN` times, either within
-# `_WITHIN_SECONDS` or, in any length of time, while the run makes no progress.
-_DEATHS_FORGIVEN = 5
-_WITHIN_SECONDS = 60
-# An actor that ends with an error takes seconds to start again. If it ends in the same way
-# each time, as when an environment returns NaN at a fixed step, the run fails earlier: at
-# the same step of the same episode at any time, elsewhere within this time.
-_SAME_ERRORS_FORGIVEN = 2
-_SAME_WITHIN_SECONDS = 120
-_PLACE = re.compile(r'episode \d+, step \d+')
+# A part is started again this many times. It may end in the same way only a few times in
+# ten minutes, as where an environment returns NaN at a fixed step, or a library crashes.
+_RESTARTS = 20
+_SAME_WAY = 2
+_SAME_WITHIN_SECONDS = 600
+# These come from outside, as from the system when memory has run out.
+_KILLS = -signal.SIGKILL, -signal.SIGTERM
 # A number, or an array of them that a message may show in part.
 _NUMBERS = re.compile(
     r'\[[-+.,\deinfa\s\[\]]*|[-+.]*(?:\d[.\d]*(?:e[-+]?\d+)?|\b(?:nan|inf)\b)')
 # How long a learner that is told to stop may take, besides the step that it is in.
 _SECONDS_TO_SAVE = 30.0
-# A server wrote 54 MB of its tables a second on two busy cores.
-_SECONDS_TO_WRITE_TABLES = 300.0
 # What `multiprocessing` gives as exit code once the fork server has been killed.
 _UNKNOWN = 255
 
@@ -65,14 +58,7 @@ def supervise(experiment: experiment_lib.OnlineExperiment,
   Raises:
     exit_codes.RunFailed: the run cannot continue.
   """
-  memory = None
-  if experiment.transport == 'memory':
-    memory = shared.create(
-        experiment.layout, differences.to_json(experiment.settings or {}))
-  supervisor = Supervisor(
-      config_lib.given_text(), str(folder.root), experiment.num_actors,
-      experiment.evaluator, threads_of_learner(experiment), experiment.inference,
-      memory and shared.address(memory))
+  supervisor = Supervisor(experiment, folder)
   try:
     supervisor.start()
     while not (should_stop() or supervisor.ended()):
@@ -82,14 +68,8 @@ def supervise(experiment: experiment_lib.OnlineExperiment,
   finally:
     console.close()
     supervisor.stop(_seconds_to_save(folder))
-    if memory is not None:
-      os.close(memory)
   check_not_diverged(folder)
   if not folder.done.exists():
-    if 'server' in supervisor.killed:
-      print('The server did not write its tables within '
-            f'{_SECONDS_TO_WRITE_TABLES:.0f} s: the unrolls in them are lost.',
-            flush=True)
     _check_saved(supervisor.processes['learner'].exitcode, folder,
                  'learner' in supervisor.killed, supervisor.error('learner'))
 
@@ -147,71 +127,59 @@ class Supervisor:
   The further parts are a Reverb server, unless the processes share memory, and an
   evaluator and inference servers, where the settings ask for them.
 
-  A part that dies is started again and finds the others: actors and learner reconnect
-  to a new server, which begins with its last checkpoint if there is one; a new learner
-  resumes from its own. A part that dies repeatedly ends the run, unless the run makes
-  progress in between: the part was then killed from outside, or fails rarely.
+  A part that dies is started again and finds the others: they share memory, or connect
+  to the server again; a new learner resumes from its checkpoint. A part that dies too
+  often ends the run.
 
   Attributes:
     processes: the newest process of each part, by the part's name.
     killed: the names of parts that did not stop when they were told to.
   """
 
-  def __init__(self, config: str, root: str, num_actors: int, evaluator: bool = False,
-               learner_threads: int = 0,
-               inference: Optional[placement.Inference] = None,
-               memory: Optional[str] = None):
-    """Prepares the parts; `start` starts them.
-
-    Args:
-      config: settings as gin.
-      root: the run's folder.
-      num_actors: how many actors to start.
-      evaluator: whether to start an evaluator.
-      learner_threads: TensorFlow's threads in the learner; 0 for one per core.
-      inference: where inference servers act for the actors; None: they act themselves.
-      memory: the address of the memory that the processes share; None for a server.
-    """
-    self._folder = run_folder.RunFolder(root)
-    port = None if memory else portpicker.pick_unused_port()
-    server = memory or f'localhost:{port}'
-    small = parts.Settings(gin_bindings=[config], threads=1, supervised=True)
+  def __init__(self, experiment: experiment_lib.OnlineExperiment,
+               folder: run_folder.RunFolder):
+    """Prepares the parts of an experiment; `start` starts them."""
+    self._folder = folder
+    root = str(folder.root)
+    num_actors, inference = experiment.num_actors, experiment.inference
+    small = parts.Settings(
+        gin_bindings=[config_lib.given_text()], threads=1, supervised=True)
     self._mains: Dict[str, Callable[..., int]] = {}
+    self._memory: Optional[int] = None
 
     def add(name, main, *args, threads=small.threads, **first):
       settings = small._replace(
           threads=threads, failure=str(self._failure(name)))
       self._mains[name] = functools.partial(main, settings, *args, **first)
 
-    if port:
-      add('server', parts.serve, root, port)
+    if experiment.transport == 'memory':
+      self._memory = shared.create(experiment.layout)
+      server = shared.address(self._memory)
+    else:
+      port = portpicker.pick_unused_port()
+      server = f'localhost:{port}'
+      add('server', parts.serve, port)
+    threads = threads_of_learner(experiment)
     if inference is None:
-      add('learner', parts.learn, server, root, threads=learner_threads)
+      add('learner', parts.learn, server, root, threads=threads)
       for i in range(num_actors):
         add(f'actor_{i}', parts.act, server, i, start=0)
     else:
       ports = [portpicker.pick_unused_port() for _ in range(max(1, inference.num_servers))]
       local = None if inference.num_servers else trainer.InferenceAddress(ports[0])
-      add('learner', parts.learn, server, root, local, threads=learner_threads)
+      add('learner', parts.learn, server, root, local, threads=threads)
       for i in range(inference.num_servers):
         # The servers have no other number that their noise could depend on.
-        add(f'inference_{i}', parts.infer, server, ports[i], threads=learner_threads,
-            start=i)
+        add(f'inference_{i}', parts.infer, server, ports[i], threads=threads, start=i)
       for i in range(inference.num_processes(num_actors)):
         add(f'actor_{i}', parts.play, f'localhost:{ports[i % len(ports)]}', i,
             start=0)
-    if evaluator:
+    if experiment.evaluator:
       add('evaluator', parts.evaluate, server, root)
     self._context = processes.context()
-    # For each part, the times of its deaths and the run's progress at each.
-    self._deaths: Dict[str, List[Tuple[float, float]]] = {
-        name: [] for name in self._mains}
-    # For each actor, when it ended with an error, and with which.
-    self._errors: Dict[str, List[Tuple[float, str]]] = {
-        name: [] for name in self._mains}
-    self._step = self._evaluated_step = 0.0  # The newest, of all starts.
+    # For each part, the times of its deaths and what each died of.
+    self._deaths: Dict[str, List[Tuple[float, str]]] = {name: [] for name in self._mains}
     self._begins = not self._folder.was_started
-    self._has_episodes = False
     self.processes: Dict[str, multiprocessing.Process] = {}
     self.killed: Set[str] = set()
 
@@ -248,43 +216,23 @@ class Supervisor:
     """Restarts the parts that have died.
 
     Raises:
-      RunFailed: a part has died too often in too short a time, or without progress of
-        the run in between.
+      RunFailed: a part has died too often.
     """
     for name, process in self.processes.items():
       if process.is_alive() or self.ended():
         continue
-      now, progress = time.monotonic(), self._progress(name, process.exitcode)
-      deaths = self._deaths[name]
-      deaths.append((now, progress))
-      recent = sum(now - then < _WITHIN_SECONDS for then, _ in deaths)
-      futile = sum(before >= progress for _, before in deaths)
-      if recent > _DEATHS_FORGIVEN:
-        raise self._failed(name, f'{recent} times within {_WITHIN_SECONDS} s')
-      if name.startswith('actor_') and process.exitcode > 0:
-        same = self._count_same_errors(name, now)
-        if same > _SAME_ERRORS_FORGIVEN:
-          raise self._failed(name, f'{same} times in the same way')
-      if futile > _DEATHS_FORGIVEN:
-        raise self._failed(name, f'{futile} times while the run made no progress')
+      now, why, deaths = time.monotonic(), self._why(name), self._deaths[name]
+      deaths.append((now, why))
+      same = sum(_kind(other) == _kind(why) and now - then < _SAME_WITHIN_SECONDS
+                 for then, other in deaths)
+      if same > _SAME_WAY and process.exitcode not in _KILLS:
+        raise self._failed(name, f'{same} times in the same way')
+      if len(deaths) > _RESTARTS:
+        raise self._failed(name, f'{len(deaths)} times')
       if process.exitcode < 0:  # An earlier error is not why it died.
         self._failure(name).unlink(missing_ok=True)
-      logging.warning('%s died (%s); starting it again', name, self._why(name))
+      logging.warning('%s died (%s); starting it again', name, why)
       self._start(name)
-
-  def _count_same_errors(self, name: str, now: float) -> int:
-    """Returns how often a part has ended in the same way as now.
-
-    Errors that differ in numbers and spaces only are the same, if they are recent or
-    came at the same step of the same episode.
-    """
-    error = self._why(name)
-    self._errors[name].append((now, error))
-    place = _PLACE.findall(error)
-    return sum(
-        _kind(error) == _kind(other)
-        and (now - then < _SAME_WITHIN_SECONDS or place == _PLACE.findall(other) != [])
-        for then, other in self._errors[name])
 
   def _why(self, name: str) -> str:
     """Returns the error that ended a part, as one line, or else its exit code."""
@@ -298,24 +246,6 @@ class Supervisor:
       if self.processes[name].exitcode > 0:
         return self._failure(name).read_text(encoding='utf-8')
     return ''
-
-  def _progress(self, name: str, exit_code: int) -> float:
-    """Returns the newest learner step; for the evaluator, the newest it has evaluated.
-
-    Until an episode has ended somewhere, an actor that ends with an error has made no
-    progress, even if the learner took its unrolls: its environment may fail in every
-    episode.
-    """
-    if name == 'evaluator':
-      row = metrics_csv.last_metrics(self._folder.evaluations) or {}
-      self._evaluated_step = max(self._evaluated_step, row.get('learner_step', 0))
-      return self._evaluated_step
-    row = metrics_csv.last_metrics(self._folder.metrics) or {}
-    self._step = max(self._step, row.get('learner_step', 0))
-    self._has_episodes |= not math.isnan(row.get('return', math.nan))
-    if name.startswith('actor_') and exit_code > 0 and not self._has_episodes:
-      return 0
-    return self._step
 
   def _failed(self, name: str, how_often: str) -> exit_codes.RunFailed:
     """Returns the error that ends the run, and writes its line into the part's file."""
@@ -334,31 +264,22 @@ class Supervisor:
     """Asks all parts to stop, and kills those that do not.
 
     Args:
-      timeout: seconds that the learner has to save. The other parts have five, except
-        for the server of a run that goes on later, which has to write its tables.
+      timeout: seconds that the learner has to save; the other parts have five.
     """
-    seconds = {'learner': timeout,
-               'server': 5 if self.ended() else _SECONDS_TO_WRITE_TABLES}
-    # The server stops last: the others would warn that it is gone. The actors stop at
-    # the same time as the learner, since many of them would keep it from the processor.
-    clients = sorted(set(self.processes) - {'server'}, key=lambda name: name != 'learner')
-    for names in clients, self.processes.keys() & {'server'}:
-      start = time.monotonic()
-      for name in names:
-        self.processes[name].terminate()
-      for name in names:
-        left = start + seconds.get(name, 5) - time.monotonic()
-        if name == 'server' and left > 5:
-          self.processes[name].join(5)
-          left -= 5
-          if self.processes[name].is_alive():
-            print(f'The server writes its tables, which may take {left:.0f} s more.',
-                  flush=True)
-        self.processes[name].join(max(0.1, left))
-        if self.processes[name].is_alive():
-          self.killed.add(name)
-          self.processes[name].kill()
-          self.processes[name].join()
+    start = time.monotonic()
+    # All at the same time: many actors would keep the learner from the processor.
+    for process in self.processes.values():
+      process.terminate()
+    for name, process in self.processes.items():
+      left = start + (timeout if name == 'learner' else 5) - time.monotonic()
+      process.join(max(0.1, left))
+      if process.is_alive():
+        self.killed.add(name)
+        process.kill()
+        process.join()
+    if self._memory is not None:
+      os.close(self._memory)
+      self._memory = None
 
 
 def _kind(error: str) -> str:

@@ -38,7 +38,6 @@ from gtrxl_tf.training import evaluation
 from gtrxl_tf.training import metrics_csv
 from gtrxl_tf.training import run_folder
 from gtrxl_tf.training.online import experiment as experiment_lib
-from gtrxl_tf.training.online import placement
 
 _ROOT = pathlib.Path(__file__).parents[2]
 _GIN_FILE = str(_ROOT / 'gin/gtrxl/action_recall_cpu.gin')
@@ -88,25 +87,31 @@ class ThreadsTest(parameterized.TestCase):
     experiment = prepare.prepare([_GIN_FILE], bindings, check=False)
     threads = supervisor_lib.threads_of_learner(experiment)
     self.assertEqual(threads, expected)
-    supervisor = supervisor_lib.Supervisor('', 'root', 1, learner_threads=threads)
+    supervisor = supervisor_lib.Supervisor(experiment, run_folder.RunFolder('root'))
+    self.addCleanup(supervisor.stop)
     settings = {name: main.args[0]
                 # pylint: disable-next=protected-access
                 for name, main in supervisor._mains.items()}
     self.assertEqual({name: x.threads for name, x in settings.items()},
-                     {'learner': expected, 'actor_0': 1, 'server': 1})
+                     {'learner': expected, 'actor_0': 1})
 
   @parameterized.parameters(
       (1, ['inference_0'] * 3), (2, ['inference_0', 'inference_1', 'inference_0']),
       (0, ['learner'] * 3))
   def test_a_setting_places_the_policy(self, num_servers, acts_for):
-    supervisor = supervisor_lib.Supervisor(
-        '', 'root', 5, inference=placement.Inference(num_servers=num_servers))
+    gin.clear_config()
+    self.addCleanup(gin.clear_config)
+    experiment = prepare.prepare([_GIN_FILE], [
+        'OnlineExperiment.num_actors = 5', 'OnlineExperiment.inference = @Inference()',
+        f'Inference.num_servers = {num_servers}'], check=False)
+    supervisor = supervisor_lib.Supervisor(experiment, run_folder.RunFolder('root'))
+    self.addCleanup(supervisor.stop)
     arguments = {name: main.args[1:]
                  # pylint: disable-next=protected-access
                  for name, main in supervisor._mains.items()}
     servers = [f'inference_{i}' for i in range(num_servers)]
     self.assertEqual(list(arguments), [
-        'server', 'learner', *servers, 'actor_0', 'actor_1', 'actor_2'])
+        'learner', *servers, 'actor_0', 'actor_1', 'actor_2'])
     at = {f'localhost:{arguments[name][1]}': name for name in servers}
     local = arguments['learner'][2]
     if local:
@@ -135,9 +140,9 @@ class RefusedTest(parameterized.TestCase):
     self.assertStartsWith(line, 'Not started: ')
     return line.removeprefix('Not started: ')
 
-  def test_without_reverb_an_online_run_says_what_to_install_before_all_else(self):
-    with mock.patch.dict(sys.modules, reverb=None, popgym=None):
-      line = self.refused(['gtrxl/gymnasium_cpu.gin'], [])
+  def test_a_run_through_a_server_says_what_to_install(self):
+    with mock.patch.dict(sys.modules, reverb=None):
+      line = self.refused([_GIN_FILE], ["OnlineExperiment.transport = 'reverb'"])
     self.assertRegex(line, '^online training needs the package reverb, which is not '
                      r'installed: expected .*\[online\].*` with Python 3.10 or 3.11$')
 

@@ -412,10 +412,6 @@ class _Suite(metaclass=parameterized.TestGeneratorMetaclass):
                              not (half and y.trainable and y.dtype == tf.float32))
             np.testing.assert_allclose(x, y, rtol=2**-8)
 
-  def test_settings_can_be_read(self):
-    self.start(4, 2)
-    self.assertEqual(self.replay.settings(), 'a = "ä"')
-
 
 class ServerTest(_Suite, parameterized.TestCase):
 
@@ -426,6 +422,10 @@ class ServerTest(_Suite, parameterized.TestCase):
         variables, settings='a = "ä"', half_weights=layout.half_weights)
     self.addCleanup(started.stop)
     return f'localhost:{port}'
+
+  def test_settings_can_be_read(self):
+    self.start(4, 2)
+    self.assertEqual(self.replay.settings(), 'a = "ä"')
 
   def test_a_server_with_other_settings_is_refused(self):
     self.start(unroll_length=4, memory_length=2)
@@ -450,7 +450,7 @@ class ServerTest(_Suite, parameterized.TestCase):
 class SharedTest(_Suite, parameterized.TestCase):
 
   def serve(self, variables):
-    descriptor = shared.create(self.layout, 'a = "ä"')
+    descriptor = shared.create(self.layout)
     self.addCleanup(os.close, descriptor)
     return shared.address(descriptor)
 

@@ -20,7 +20,6 @@ from gtrxl_tf.replay import writer
 # Words of the header; the first says what it is. The numbers only grow: items taken from
 # the queue and put into it; weights that the learner has begun to write, and published.
 TAKEN, PUT, BEGUN, PUBLISHED = range(1, 5)
-NUM_WORDS = 6
 _CHECK_SECONDS = 1.0  # Between two calls of `alive_or_stop`.
 
 
@@ -34,7 +33,7 @@ def specs(layout: unroll.Layout) -> List[mapped.Spec]:
   rows = _ring_rows(layout)
   ring = [([rows, *spec.shape], spec.dtype.as_numpy_dtype)
           for spec in tree.flatten(layout.row)]
-  return [([NUM_WORDS], np.int64), ([layout.queue_size, 2], np.int64),
+  return [([PUBLISHED + 1], np.int64), ([layout.queue_size, 2], np.int64),
           ([layout.num_actors], np.int64), *slot, *slot, *layout.num_actors * ring]
 
 
@@ -111,8 +110,7 @@ class Connection:
     """Wakes those that wait for a word, which has a new value."""
 
   def settings(self) -> Optional[str]:
-    """Returns the text that the replay was made with; None if it has none."""
-    return None
+    """Returns None: all ends are of one run, whose settings they got from it."""
 
   def writer(self, actor: int, identity: Optional[int] = None) -> Writer:
     """Returns a writer of an actor's rows."""

@@ -4,7 +4,7 @@ import contextlib
 import fcntl
 import os
 import tempfile
-from typing import Iterator, Optional
+from typing import Iterator
 
 import numpy as np
 
@@ -15,10 +15,9 @@ from gtrxl_tf.replay import unroll
 from gtrxl_tf.settings import config
 
 _KIND = b'gtrxlmem'  # The first word of the header.
-_TEXT_BYTES = 5  # The word with the bytes of the settings, which are behind the arrays.
 
 
-def create(layout: unroll.Layout, settings: Optional[str] = None) -> int:
+def create(layout: unroll.Layout) -> int:
   """Makes the memory; returns its descriptor, for `address`.
 
   It has no name, takes no room in /dev/shm, and is freed when the last process that has
@@ -27,23 +26,19 @@ def create(layout: unroll.Layout, settings: Optional[str] = None) -> int:
 
   Args:
     layout: what the processes exchange.
-    settings: a text that every process that connects can read.
 
   Raises:
     OSError: the disk is full, where there must be a file.
   """
-  text = (settings or '').encode()
-  array_bytes = mapped.size(rings.specs(layout))
+  size = mapped.size(rings.specs(layout))
   if hasattr(os, 'memfd_create'):
     descriptor = os.memfd_create('gtrxl_replay')
     os.fchmod(descriptor, 0o600)
   else:
     with tempfile.TemporaryFile() as file:
       descriptor = os.dup(file.fileno())
-    os.posix_fallocate(descriptor, 0, array_bytes + len(text))
-  os.ftruncate(descriptor, array_bytes)
-  os.pwrite(descriptor, text, array_bytes)
-  os.pwrite(descriptor, np.int64(len(text)).tobytes(), 8 * _TEXT_BYTES)
+    os.posix_fallocate(descriptor, 0, size)
+  os.ftruncate(descriptor, size)
   os.pwrite(descriptor, _KIND, 0)
   return descriptor
 
@@ -81,16 +76,13 @@ class Connection(rings.Connection):
       raise config.ConfigError(
           f'--server={path}: {error.strerror}: expected the memory of a run of the same '
           'user, on the same machine and in the same container') from error
-    header = os.pread(self._descriptor, 8 * rings.NUM_WORDS, 0)
-    if not header.startswith(_KIND):
+    if os.pread(self._descriptor, len(_KIND), 0) != _KIND:
       raise config.ConfigError(f'--server={path}: expected the memory of a run')
-    text_bytes = int(np.frombuffer(header, np.int64)[_TEXT_BYTES])
-    end = os.fstat(self._descriptor).st_size - text_bytes
-    if end != mapped.size(specs):
+    size = os.fstat(self._descriptor).st_size
+    if size != mapped.size(specs):
       raise config.ConfigError(
-          f'--server={path} has {end:,} bytes: expected {mapped.size(specs):,} by these '
+          f'--server={path} has {size:,} bytes: expected {mapped.size(specs):,} by these '
           'settings. All parts of a run need the same')
-    self._settings = os.pread(self._descriptor, text_bytes, end).decode()
     super().__init__(layout, mapped.map_file(self._descriptor, specs))
 
   def __del__(self):
@@ -115,6 +107,3 @@ class Connection(rings.Connection):
   def _half(self, word: int) -> np.ndarray:
     """Returns the half of a word of the header that changes."""
     return self._words[word:word + 1].view(np.int32)[:1]
-
-  def settings(self) -> Optional[str]:
-    return self._settings or None

@@ -19,7 +19,6 @@ from gtrxl_tf.replay import reverb_writer
 from gtrxl_tf.replay import server as server_lib
 from gtrxl_tf.replay import unroll as unroll_lib
 from gtrxl_tf.replay import weights
-from gtrxl_tf.settings import config
 from gtrxl_tf.settings import seeds
 from gtrxl_tf.training import metrics_csv
 from gtrxl_tf.training import run_folder
@@ -57,10 +56,7 @@ def measure(gin_files: Sequence[str], gin_bindings: Sequence[str], num_actors: i
       f'OnlineExperiment.environment_steps = {10**12}'])
   with tempfile.TemporaryDirectory() as root:
     folder = run_folder.RunFolder(root)
-    supervisor = supervisor_lib.Supervisor(
-        config.given_text(), root, num_actors,
-        learner_threads=supervisor_lib.threads_of_learner(experiment),
-        inference=experiment.inference)
+    supervisor = supervisor_lib.Supervisor(experiment, folder)
     supervisor.start()
     rows = []
     try:

@@ -280,21 +280,21 @@ class SlowTest(absltest.TestCase):
   def test_the_first_unrolls_of_a_slow_environment_are_counted(self):
     actor, now = mock.Mock(_counts={'unrolls': 0}), 0.0
     actor._experiment = mock.Mock(
-        environments_per_actor=200, unroll_length=19, replay=None)
+        environments_per_actor=200, unroll_length=19, overlap=0)
     actor._writer = mock.Mock(starts_unroll=False)
-
-    def step():
-      nonlocal now
-      now += 7.0
-      return None, mock.Mock(info=(None, (None, None)))
-
-    actor._rollout.step = step
     for unrolls in range(2):
       actor._counts['unrolls'] = unrolls
-      actor._writer.append.side_effect = [False] * 19 + [True]
+      complete = iter([False] * 19 + [True])
+
+      def step():
+        nonlocal now
+        now += 7.0
+        return next(complete)
+
+      actor._step = step
       with mock.patch.object(actor_lib.time, 'monotonic', lambda: now), mock.patch.object(
           actor_lib.logging, 'warning') as warning:
-        actor_lib.Actor._unroll(actor, None)
+        actor_lib.Actor._unroll(actor)
       said = [call.args[0] % call.args[1:] for call in warning.call_args_list]
       self.assertEqual(said, [] if unrolls else [
           f'actor: {done} of 4,000 observations of its first unrolls, 28.6 a second'

@@ -53,7 +53,7 @@ class AgreementTest(parameterized.TestCase):
     """Serves until the test ends or `stop_server` is called."""
     self.stop = threading.Event()
     self.server = threading.Thread(target=server.serve, args=(
-        experiment, self.port, self.folder, self.stop.is_set))
+        experiment, self.port, self.stop.is_set))
     self.server.start()
     self.addCleanup(self.stop_server)
     deadline = time.monotonic() + 60
@@ -110,31 +110,6 @@ class AgreementTest(parameterized.TestCase):
     with self.assertRaisesRegex(config.ConfigError, r'Experiment.seed = 0 \(here 1\)'):
       agreement.check_server(
           replay, self.experiment('Experiment.seed = 1').settings)
-
-  @pytest.mark.medium
-  def test_a_server_with_other_settings_than_its_tables_is_refused(self):
-    self.serve(self.experiment())
-    self.stop_server()
-    before = {path: path.read_bytes() for path in self.folder.replay.rglob('*')
-              if path.is_file()}
-    with self.assertRaisesRegex(
-        config.ConfigError, r'replay has unrolls of other settings: '
-        r'Numpad.episode_length = \d+ \(here 7\).* without the folder'):
-      server.serve(
-          self.experiment(*_OTHER), self.port, self.folder, lambda: True)
-    self.assertEqual(before, {path: path.read_bytes() for path in before})
-    # It restarts with settings that may change in a run; the parts that connect get
-    # them.
-    changed = self.experiment('OnlineExperiment.num_actors = 3')
-    self.serve(changed)
-    agreement.check_server(
-        connection.connect(self.address, changed.layout), changed.settings)
-
-  def test_settings_that_cannot_be_read_are_refused(self):
-    self.folder.replay.mkdir()
-    (self.folder.replay / agreement.SETTINGS).write_bytes(b'\xff')
-    with self.assertRaisesRegex(config.ConfigError, 'settings.json: not settings'):
-      agreement.check_tables(self.folder.replay, {})
 
 
 if __name__ == '__main__':

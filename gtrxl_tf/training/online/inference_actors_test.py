@@ -11,6 +11,7 @@ import reverb
 import tree
 
 from gtrxl_tf import environments
+from gtrxl_tf.replay import connection
 from gtrxl_tf.replay import server
 from gtrxl_tf.training.online import acting_testing
 from gtrxl_tf.training.online import inference_actors
@@ -36,7 +37,8 @@ class ActorsTest(absltest.TestCase):
     self.seen = environments.BatchedTimeStep(
         *(getattr(self.row, name) for name in environments.BatchedTimeStep._fields))
     self.nothing = [np.zeros(_E, np.int32)]
-    self.actors = inference_actors.Actors(experiment, self.address, 2, self.nothing)
+    self.actors = inference_actors.Actors(
+        experiment, connection.connect(self.address, experiment.layout), 2, self.nothing)
     self.addCleanup(self.actors.close, False, 0)
     self.actors.connected()
     self.actors.took_weights(0)

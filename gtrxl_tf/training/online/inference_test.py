@@ -241,8 +241,7 @@ class PlacementTest(absltest.TestCase):
     self.assertEqual(settings.actors_per_server(10), 6)
     self.assertEqual(placement.Inference().actors_per_server(1), 1)
     self.assertEqual(_experiment(inference=settings).description, (
-        '1 server, 1 learner, 2 actor(s) of 3 environments, for which 2 inference '
-        'server(s) act'))
+        '1 learner, 2 actor(s) of 3 environments, for which 2 inference server(s) act'))
     with self.assertRaisesRegex(config.ConfigError, '^--index=4: expected less than 4, '):
       settings.actors_of(4, 10)
 

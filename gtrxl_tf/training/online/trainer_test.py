@@ -436,13 +436,13 @@ class OnlineTrainingTest(parameterized.TestCase):
       self.assertFalse(training._announce_end())
 
   @pytest.mark.medium
-  def test_each_worker_tells_its_own_inference_server_of_the_end(self):
+  def test_each_worker_waits_until_its_inference_server_has_told_its_actors(self):
     self.start()
     training = self.training(self.experiment(1))
     with mock.patch.multiple(
         training, _is_chief=False, _inference=mock.MagicMock(), train=lambda: True):
       self.assertTrue(training.run())
-      training._inference.publish.assert_called_once_with(0, True)
+      training._inference.join.assert_called_once_with()
     self.assertFalse(self.folder.done.exists())
 
   @pytest.mark.medium
