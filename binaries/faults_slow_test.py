@@ -96,12 +96,12 @@ class AccountTest(absltest.TestCase):
   def test_steps_that_the_next_start_repeats_are_lost(self):
     starts = [{1: [10], 2: [20], 3: [11]}, {2: [21], 3: [20], 4: [22]}, {5: [12]}]
     self.assertEqual(faults_testing.account(starts), faults_testing.Account(
-        lost=[2, 0], steps=[1, 2, 3, 4, 5], duplicates=0, duplicates_overall=1))
+        lost=[2, 0], steps=[1, 2, 3, 4, 5], items=5, duplicates=0, duplicates_overall=1))
 
   def test_an_unroll_in_two_steps_that_stay_is_found(self):
     starts = [{1: [10, 20], 2: [21]}, {2: [20]}]
     self.assertEqual(faults_testing.account(starts), faults_testing.Account(
-        lost=[1], steps=[1, 2], duplicates=1, duplicates_overall=1))
+        lost=[1], steps=[1, 2], items=3, duplicates=1, duplicates_overall=1))
 
 
 class SoakTest(absltest.TestCase):
@@ -146,9 +146,7 @@ class FaultsTest(absltest.TestCase):
     with hosts_testing.Hosts(names) as self._hosts:
       self._parts = parts_testing.Parts(
           self._hosts, self._folder, self._temporary, settings, num_actors=2,
-          binaries={'learner': 'faults_testing'},
-          # So often that a killed server restores unrolls that were trained on.
-          flags={'server': ['--checkpoint_seconds=2']})
+          flags={'learner': ['--gin_bindings=import binaries.faults_testing']})
       started = time.time()
       self._deadline = started + _LIMIT_SECONDS
       for name in names:
@@ -192,6 +190,7 @@ Success: {success:.2f}''')
     self.assertLessEqual(max(account.lost), _CHECKPOINT_PERIOD)
     self.assertGreater(sum(account.lost), 0, 'no kill lost a learner step')
     self.assertEqual(account.steps, list(range(1, len(account.steps) + 1)))
+    self.assertGreaterEqual(account.items, len(account.steps))
     self.assertEqual(account.duplicates, 0)
     self.assertLessEqual(last['oldest_unroll'], last['oldest_allowed'])
 

@@ -136,8 +136,7 @@ def main() -> None:
     table.writerow(Sample._fields)
     parts = parts_testing.Parts(
         hosts, folder, output, settings, num_actors=2,
-        binaries={'learner': 'faults_testing'},
-        flags={'server': ['--checkpoint_seconds=60']})
+        flags={'learner': ['--gin_bindings=import binaries.faults_testing']})
     for name in _NAMES:
       parts.start(name)
     started = time.time()

@@ -1,18 +1,15 @@
-"""The learner's binary, with a journal of what it trains on; for faults_slow_test.py.
+"""A journal of what a learner trains on, for tests of faults.
 
-Each start writes its own file into the folder $JOURNAL: one line per learner step, with
-the ids of the unrolls in its batch. The journal is independent of the learner's ledger
-(`replay.staleness`).
+A gin file that imports this module makes the run's learner write it. Each start has its
+own file in the folder $JOURNAL: one line per learner step, with the ids of the unrolls in
+its batch. The journal is independent of the learner's ledger (`replay.staleness`).
 """
 
 import collections
 import os
 import pathlib
+import time
 from typing import Dict, List, NamedTuple
-
-import numpy as np
-
-import binaries
 
 # A start: the ids of the unrolls of each learner step.
 Start = Dict[int, List[int]]
@@ -24,11 +21,13 @@ class Account(NamedTuple):
   Attributes:
     lost: for each start but the last, how many of its steps later starts repeated.
     steps: the learner steps that the final weights are the result of.
+    items: the items of the queue that those steps were trained on.
     duplicates: repeated ids of unrolls in those steps.
     duplicates_overall: repeated ids of unrolls in all steps, including those lost.
   """
   lost: List[int]
   steps: List[int]
+  items: int
   duplicates: int
   duplicates_overall: int
 
@@ -36,7 +35,7 @@ class Account(NamedTuple):
 def read(journal: pathlib.Path) -> List[Start]:
   """Returns the starts in the order in which they began, if they took a step."""
   starts = []
-  for path in sorted(journal.iterdir(), key=lambda path: int(path.name)):
+  for path in sorted(journal.glob('*'), key=lambda path: int(path.name)):
     lines = [list(map(int, line.split())) for line in path.read_text().splitlines()]
     starts.append({step: ids for step, *ids in lines})
   return [start for start in starts if start]
@@ -55,26 +54,25 @@ def account(starts: List[Start]) -> Account:
     counts = collections.Counter(i for ids in steps for i in ids)
     return sum(counts.values()) - len(counts)
   return Account(
-      lost[::-1], sorted(step for step, _ in kept), repeated(ids for _, ids in kept),
+      lost[::-1], sorted(step for step, _ in kept), sum(len(ids) for _, ids in kept),
+      repeated(ids for _, ids in kept),
       repeated(ids for start in starts for ids in start.values()))
 
 
 def _write_journal(journal: pathlib.Path) -> None:
   # pylint: disable-next=g-import-not-at-top
-  from gtrxl_tf.training import learner as learner_lib
+  from gtrxl_tf.training.online import trainer
+  share_out = trainer.OnlineTrainer._share_out
   journal.mkdir(exist_ok=True)
-  file = open(journal / str(len(list(journal.iterdir()))), 'x', buffering=1)
-  step = learner_lib.Learner.step
+  path = journal / str(time.time_ns())
 
   def noted(self, batch):
-    ids = np.ravel(batch.unroll_id).tolist()
-    print(int(self.steps) + 1, *ids, file=file)
-    return step(self, batch)
+    with open(path, 'a', encoding='ascii') as file:
+      print(self.step + 1, *batch.unroll_id.numpy().flat, file=file)
+    return share_out(self, batch)
 
-  learner_lib.Learner.step = noted
+  trainer.OnlineTrainer._share_out = noted
 
 
-if __name__ == '__main__':
-  from binaries import learner
+if 'JOURNAL' in os.environ:
   _write_journal(pathlib.Path(os.environ['JOURNAL']))
-  binaries.run(learner.main)

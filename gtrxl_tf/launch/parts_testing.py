@@ -30,7 +30,6 @@ class Parts:
 
   def __init__(self, hosts: hosts_testing.Hosts, folder: run_folder.RunFolder,
                logs: pathlib.Path, settings: Sequence[str], num_actors: int,
-               binaries: Mapping[str, str] = {},
                flags: Mapping[str, Sequence[str]] = {}):
     """Prepares the parts; `start` starts them.
 
@@ -41,7 +40,6 @@ class Parts:
       logs: a folder.
       settings: flags of all parts.
       num_actors: how many actors.
-      binaries: replacements of a part's usual binary, by the part's name.
       flags: further flags, by the part's name.
     """
     self._hosts = hosts
@@ -59,7 +57,7 @@ class Parts:
     for i in range(num_actors):
       parts[f'actor_{i}'] = ('actor', called, f'--index={i}')
     self._commands = {
-        name: [sys.executable, '-m', f'binaries.{binaries.get(name, binary)}',
+        name: [sys.executable, '-m', f'binaries.{binary}',
                *own, *settings, *flags.get(name, ())]
         for name, (binary, *own) in parts.items()}
     self.processes: Dict[str, subprocess.Popen] = {}

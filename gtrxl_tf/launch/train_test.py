@@ -667,8 +667,20 @@ class RunTest(parameterized.TestCase):
     self.assertIn("expected it below `if __name__ == '__main__':`", done.stdout)
     self.assertIn('Stopped: ', done.stderr)
 
+  @pytest.mark.medium
+  def test_the_parts_of_a_run_may_exchange_unrolls_through_a_server(self):
+    process = self.start("OnlineExperiment.transport = 'reverb'",
+                         'OnlineExperiment.environment_steps = 1000')
+    stdout, stderr = process.communicate(timeout=240)
+    self.assertEqual(process.returncode, 0, stderr)
+    self.assertIn(': 1 server, 1 learner, 1 actor(s) of 16 environments', stdout)
+    self.assertIn('server: listening', (self.folder.logs / 'server.log').read_text())
+    self.assertGreaterEqual(
+        metrics_csv.last_metrics(self.folder.metrics)['environment_steps'], 1000)
+
+  @parameterized.parameters('memory', 'reverb')
   @pytest.mark.long
-  def test_a_run_is_interrupted_and_resumed(self):
+  def test_a_run_is_interrupted_and_resumed(self, transport):
     world = self.folder.root.parent / 'recorded_world.py'
     world.write_text(f'''
 import multiprocessing
@@ -681,7 +693,8 @@ class RecordedRecall(action_recall.ActionRecall):
 ''')
     settings = self.folder.root.parent / 'world.gin'
     settings.write_text(
-        f'import {world.stem}\nExperiment.environment = @RecordedRecall\n')
+        f'import {world.stem}\nExperiment.environment = @RecordedRecall\n'
+        f'OnlineExperiment.transport = "{transport}"\n')
     self.files.append(str(settings))
     process = self.start('OnlineExperiment.environment_steps = 1000000000')
     deadline = time.time() + 240  # On a busy machine, starting takes minutes.
@@ -714,7 +727,8 @@ class RecordedRecall(action_recall.ActionRecall):
       self.assertStartsWith(line, 'WARNING: ')
     self.assertCountEqual(
         [path.name for path in self.folder.logs.iterdir()],
-        ['train.log', 'server.log', 'learner.log', 'actor_0.log'])
+        ['train.log', 'learner.log', 'actor_0.log',
+         *(['server.log'] if transport == 'reverb' else [])])
     self.assertRegex((self.folder.logs / 'learner.log').read_text(),
                      r'(?m)^[-\d]+ [:,\d]+ INFO learner: resuming from .*ckpt-\d+$')
     for path in (self.folder.config, self.folder.done, self.folder.curve,

@@ -60,8 +60,9 @@ class TurnsTest(parameterized.TestCase):
   def train(self, folder=None, should_stop=lambda: False, **settings):
     """Trains; returns the rows of metrics without times, and all final weights."""
     folder = run_folder.RunFolder(folder or self.create_tempdir().full_path)
-    trainer = trainer_lib.OnlineTrainer(_experiment(**settings), training_lib.Process(
-        folder, tf.distribute.get_strategy(), should_stop))
+    self.trainer = trainer = trainer_lib.OnlineTrainer(
+        _experiment(**settings), training_lib.Process(
+            folder, tf.distribute.get_strategy(), should_stop))
     trainer.train()
     rows = [{name: value for name, value in row.items()
              if 'second' not in name and name != 'learner_idle'}
@@ -90,6 +91,19 @@ class TurnsTest(parameterized.TestCase):
     self.assertEqual(rows[:len(first)], first)
     self.assertGreaterEqual(rows[-1]['environment_steps'], _BATCHES * 2 * _E * _T)
     self.assertEqual(rows[-1]['unrolls_stale'] + rows[-1]['unrolls_duplicate'], 0)
+
+  @pytest.mark.medium
+  def test_an_interrupted_run_continues_with_its_replay_table(self):
+    folder = self.create_tempdir().full_path
+    calls = iter(range(10**6))
+    self.train(folder, lambda: next(calls) > 5 * 2 * _T, **_AGENTS['r2d2'])
+    before = self.trainer._table
+    self.assertGreater(before.size, 3 * _E)
+    with self.assertNoLogs('absl', 'WARNING'):
+      self.train(folder, lambda: True, **_AGENTS['r2d2'])
+    after = self.trainer._table
+    self.assertEqual(after.size, before.size)
+    np.testing.assert_array_equal(after._priorities, before._priorities)
 
   def test_what_needs_processes_is_refused(self):
     for settings in dict(evaluator=True), dict(inference=placement.Inference()):
