@@ -5,18 +5,18 @@ imported. If it is unset, they take GLFW, which needs a display.
 """
 
 import ctypes
+import functools
 import os
+import subprocess
+import sys
 from typing import Mapping, Sequence, Tuple
 
 import numpy as np
 
+from gtrxl_tf.environments import opengl
 from gtrxl_tf.settings import config
 
 _NO_RENDERER = ('disable', 'disabled', 'off', 'false', '0')  # As dm_control reads it.
-
-# From the EGL extension EXT_platform_device.
-_EGL_PLATFORM_DEVICE_EXT = 0x313F
-
 
 # Colours of pictures of grids.
 AGENT, GOAL, LIT, FLOOR, WALL = (
@@ -58,10 +58,8 @@ def choose_backend() -> None:
   """
   if os.environ.get('MUJOCO_GL') or os.environ.get('DISPLAY'):
     return
-  if _egl_has_device():
-    os.environ['MUJOCO_GL'] = 'egl'
-  elif _loads('libOSMesa.so.8') or _loads('libOSMesa.so.6'):
-    os.environ['MUJOCO_GL'] = 'osmesa'
+  if _backend():
+    os.environ['MUJOCO_GL'] = _backend()
 
 
 def require_backend(needed_by: str) -> None:
@@ -81,42 +79,16 @@ def require_backend(needed_by: str) -> None:
         "EGL or OSMesa, as by Debian's `apt-get install libosmesa6`, or a display")
 
 
-def _loads(library: str) -> bool:
-  try:
-    ctypes.CDLL(library)
-  except OSError:
-    return False
-  return True
+@functools.cache
+def _backend() -> str:
+  """Returns what `opengl.backend` returns in a process of its own.
 
-
-def _egl_has_device() -> bool:
-  """Returns whether dm_control's EGL backend will find a display.
-
-  Finding the libraries is not enough: without a driver, or with a device that may not
-  be opened, they load but fail when used, and then importing dm_control fails.
+  TensorFlow 2.21 offers its LLVM to all libraries. Mesa would take it in place of its own,
+  and either would crash, unless Mesa is first loaded as here.
   """
-  if not _loads('libGL.so.1'):
-    return False
-  try:
-    egl = ctypes.CDLL('libEGL.so.1')
-    egl.eglGetProcAddress.restype = ctypes.c_void_p
-  except (OSError, AttributeError):
-    return False
-  query_devices = egl.eglGetProcAddress(b'eglQueryDevicesEXT')
-  get_display = egl.eglGetProcAddress(b'eglGetPlatformDisplayEXT')
-  if not query_devices or not get_display:
-    return False
-  query_devices = ctypes.CFUNCTYPE(
-      ctypes.c_uint, ctypes.c_int, ctypes.POINTER(ctypes.c_void_p),
-      ctypes.POINTER(ctypes.c_int))(query_devices)
-  get_display = ctypes.CFUNCTYPE(
-      ctypes.c_void_p, ctypes.c_uint, ctypes.c_void_p, ctypes.c_void_p)(get_display)
-
-  devices, num_devices = (ctypes.c_void_p * 10)(), ctypes.c_int()
-  if not query_devices(len(devices), devices, ctypes.byref(num_devices)):
-    return False
-  for device in devices[:num_devices.value]:
-    display = get_display(_EGL_PLATFORM_DEVICE_EXT, device, None)
-    if display and egl.eglInitialize(ctypes.c_void_p(display), None, None):
-      return True
-  return False
+  backend, *libraries = subprocess.run(
+      [sys.executable, '-I', opengl.__file__], stdout=subprocess.PIPE, text=True,
+      check=False).stdout.splitlines() or ['']
+  for library in libraries:
+    ctypes.CDLL(library, os.RTLD_NOW | os.RTLD_DEEPBIND)
+  return backend

@@ -1,12 +1,17 @@
 """Tests for rendering."""
 
+# pylint: disable=protected-access
+
 import ctypes
 import os
+import subprocess
+import sys
 from unittest import mock
 
 from absl.testing import absltest
 from absl.testing import parameterized
 
+from gtrxl_tf.environments import opengl
 from gtrxl_tf.environments import rendering
 from gtrxl_tf.settings import config
 
@@ -51,7 +56,8 @@ class ChooseBackendTest(parameterized.TestCase):
     with mock.patch.dict(os.environ, environ):
       for name in {'MUJOCO_GL', 'DISPLAY'} - set(environ):
         os.environ.pop(name, None)
-      with mock.patch.object(ctypes, 'CDLL', side_effect=load):
+      with (mock.patch.object(ctypes, 'CDLL', side_effect=load),
+            mock.patch.object(rendering, '_backend', opengl.backend)):
         rendering.choose_backend()
       return os.environ.get('MUJOCO_GL', 'unset')
 
@@ -79,6 +85,23 @@ class ChooseBackendTest(parameterized.TestCase):
     libraries = {'libOSMesa.so.8': None}
     self.assertEqual(self._chosen(libraries, MUJOCO_GL='glfw'), 'glfw')
     self.assertEqual(self._chosen(libraries, DISPLAY=':0'), 'unset')
+
+  @parameterized.parameters(
+      ('import os; os.abort()', '', []),  # As a driver might.
+      ('print("")', '', []), ('print("egl\\n/a_dri.so")', 'egl', ['/a_dri.so']))
+  def test_a_process_of_its_own_tries_the_libraries(self, program, backend, libraries):
+    program = self.create_tempfile(content=program).full_path
+    with mock.patch.object(opengl, '__file__', program), mock.patch.object(
+        ctypes, 'CDLL') as load:
+      self.assertEqual(rendering._backend.__wrapped__(), backend)
+    # Otherwise Mesa and XLA would take each other's LLVM.
+    self.assertEqual(load.mock_calls, [
+        mock.call(x, os.RTLD_NOW | os.RTLD_DEEPBIND) for x in libraries])
+
+  def test_the_process_says_what_draws_here(self):
+    said = subprocess.run([sys.executable, '-I', opengl.__file__], check=True, text=True,
+                          stdout=subprocess.PIPE).stdout.splitlines()
+    self.assertIn(said[0], ('', 'egl', 'osmesa'))
 
 
 class RequireBackendTest(parameterized.TestCase):
