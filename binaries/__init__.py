@@ -4,9 +4,13 @@ Each defines its flags and imports everything else in `main`, so that `--help` a
 flags are answered at once and a process that only starts others stays small.
 """
 
+import importlib.util
 import os
 import re
+import shutil
+import subprocess
 import sys
+import types
 from typing import Any, Callable, List, Sequence
 
 from absl import app
@@ -16,6 +20,42 @@ from absl import flags
 os.environ.setdefault('TF_CPP_MIN_LOG_LEVEL', '2')
 # A program that starts others, as `gtrxl compare` does, leaves them the memory of a GPU.
 os.environ.setdefault('TF_FORCE_GPU_ALLOW_GROWTH', 'true')
+# What TensorFlow 2.16 and later print during their import at every level: lines of level
+# INFO, and a note that nothing has chosen a level.
+_NOISE = r'/^I[0-9]\{4\} \|^WARNING: All log messages before absl::InitializeLog/d'
+
+
+class _QuietTensorFlow:
+  """A finder of modules that leaves `_NOISE` out while TensorFlow is imported.
+
+  Another process leaves it out, so that all else is shown even if this one crashes.
+  """
+
+  def find_spec(self, name: str, *_: Any) -> Any:
+    if name != 'tensorflow':
+      return None
+    sys.meta_path.remove(self)
+    spec = importlib.util.find_spec(name)
+    if spec and shutil.which('sed') and os.environ['TF_CPP_MIN_LOG_LEVEL'] != '0':
+      spec.loader.exec_module = self._quiet(spec.loader.exec_module)
+    return spec
+
+  def _quiet(self, execute: Callable[[types.ModuleType], None]
+             ) -> Callable[[types.ModuleType], None]:
+    def quietly(module: types.ModuleType) -> None:
+      stderr = os.dup(2)
+      with subprocess.Popen(['sed', '-u', _NOISE], stdin=subprocess.PIPE,
+                            stdout=stderr) as sed:
+        os.dup2(sed.stdin.fileno(), 2)
+        try:
+          execute(module)
+        finally:
+          os.dup2(stderr, 2)
+          os.close(stderr)
+    return quietly
+
+
+sys.meta_path.insert(0, _QuietTensorFlow())
 
 
 def run(main: Callable[..., None]) -> None:

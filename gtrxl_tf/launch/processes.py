@@ -40,7 +40,8 @@ def context() -> context_lib.BaseContext:
   # The first process that uses a GPU would otherwise take all its memory.
   os.environ.setdefault('TF_FORCE_GPU_ALLOW_GROWTH', 'true')
   made = multiprocessing.get_context('forkserver')
-  made.set_forkserver_preload([f'{__package__}.preloaded'])
+  # `binaries` leaves out what TensorFlow prints when it is imported.
+  made.set_forkserver_preload(['binaries', f'{__package__}.preloaded'])
   return made
 
 
