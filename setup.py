@@ -21,6 +21,11 @@ class _Build(build_py.build_py):
                       dirs_exist_ok=True)
 
 
+def _before(version, *packages):
+  """Requires packages only where Python is older than a version."""
+  return [f"{package}; python_version < '{version}'" for package in packages]
+
+
 _POPGYM = ['gymnasium>=1.0', 'popgym>=1.0.7']
 # pip finds no scikit-image for Python 3.10 that fits requirements.lock.
 _BSUITE = ["bsuite>=0.3.6; python_version >= '3.11'"]
@@ -37,7 +42,7 @@ setuptools.setup(
         include=['gtrxl_tf', 'gtrxl_tf.*', 'binaries']),
     package_data={'gtrxl_tf.environments': ['data/*.csv']},
     entry_points={'console_scripts': ['gtrxl = binaries.gtrxl:main']},
-    python_requires='>=3.10',
+    python_requires='>=3.10,<3.14',  # TensorFlow has no wheel for 3.14.
     install_requires=[
         'absl-py>=1.4',
         'dm-env>=1.6',
@@ -50,31 +55,34 @@ setuptools.setup(
         'prometheus-client>=0.20',
         'tensorboard>=2.15',
     ],
-    # None of these is needed for cores, networks, offline training and serving, with
-    # any TensorFlow from 2.15.
+    # None of these is needed to train on one machine, online or offline, and to serve,
+    # with any TensorFlow from 2.15. Upper bounds for Python before 3.12 follow from
+    # `online`, as Reverb needs NumPy 1 and an old protobuf.
     extras_require={
-        # Online training. The last dm-reverb, 0.14, is built against TensorFlow 2.15, and
-        # both end at Python 3.11. The upper bounds follow from these two.
-        'online': [f"{package}; python_version < '3.12'" for package in (
+        # Online training on many machines, and TF-Agents. The last dm-reverb, 0.14, is
+        # built against TensorFlow 2.15, and both end at Python 3.11.
+        'online': _before(
+            '3.12',
             'dm-reverb>=0.14,<0.15',
             'keras>=2.15,<2.16',
             'numpy<2',
             'tensorflow-probability>=0.23,<0.24',
             'tf-agents>=0.19,<0.20',
-        )],
+        ),
         # The TensorFlow of `online`. It is an extra because its flavours overwrite each
         # other: choose one, and none on a TPU VM, which brings its own.
         'cpu': ['tensorflow-cpu>=2.15,<2.16'],
         'gpu': ['tensorflow[and-cuda]>=2.15,<2.16'],
         'envs': [
             'ale-py>=0.10',
-            'dm-control>=1.0.20',
+            # labmaze, which dm-control needs, has no wheel for Python 3.13.
+            *_before('3.13', 'dm-control>=1.0.20', 'memory-maze>=1.0.3'),
             'gymnasium>=1.0',
             'imageio>=2.34',  # For gymnasium's MuJoCo tasks.
-            'memory-maze>=1.0.3',
             'minigrid>=3.0',
             'mujoco>=3.1,<4',  # dm-control fails on MuJoCo 4.
-            'opencv-python-headless>=4.8,<4.12',  # Later ones need NumPy 2.
+            'opencv-python-headless>=4.8',
+            *_before('3.12', 'opencv-python-headless<4.12'),
             'vizdoom>=1.2.4',
             *_POPGYM,
             *_BSUITE,
@@ -82,12 +90,13 @@ setuptools.setup(
         'popgym': _POPGYM,
         'bsuite': _BSUITE,
         'offline': [
-            'envlogger>=1.2,<1.3',  # 1.3 needs glibc 2.38.
             'h5py>=3.9',
-            'jax>=0.4.30,<0.4.35',  # For Minari to write; later ones need NumPy 2.
-            'minari>=0.5.2,<0.5.4',  # 0.5.4 needs NumPy 2.
+            'jax>=0.4.30',  # For Minari to write.
+            'minari>=0.5.2',
             'tensorflow-datasets>=4.9.6',
-            'tensorflow-metadata>=1.14,<1.18',  # Later ones need protobuf 5.
+            *_before('3.12', 'jax<0.4.35', 'minari<0.5.4', 'tensorflow-metadata<1.18'),
+            # The next release, the first for Python 3.12, needs glibc 2.38.
+            *_before('3.12', 'envlogger>=1.2,<1.3'),
         ],
         # rliable's arch 7 fails with pandas 3.
         'figures': ['pandas<3', 'rliable>=1.2,<2'],

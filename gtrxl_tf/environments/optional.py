@@ -9,6 +9,10 @@ import types
 
 from gtrxl_tf.settings import config
 
+# The versions of Python for which setup.py has a package, where that is not all.
+_PYTHONS = {**dict.fromkeys(('reverb', 'tf_agents'), '3.10 or 3.11'),
+            **dict.fromkeys(('dm_control', 'memory_maze'), '3.10 to 3.12')}
+
 
 def load(module: str, needed_by: str, extra: str = 'envs') -> types.ModuleType:
   """Imports `module`, which belongs to an extra of this library.
@@ -21,10 +25,11 @@ def load(module: str, needed_by: str, extra: str = 'envs') -> types.ModuleType:
   try:
     return importlib.import_module(module)
   except ModuleNotFoundError as error:
+    pythons = _PYTHONS.get(module.partition('.')[0])
     raise config.ConfigError(
         f'{needed_by} needs the package {error.name}, which is not installed: '
         f'expected `{_install(extra)}`'
-        + (' with Python 3.10 or 3.11' if extra == 'online' else '')) from error
+        + (f' with Python {pythons}' if pythons else '')) from error
 
 
 def _install(extra: str) -> str:

@@ -158,7 +158,7 @@ def _check_system(experiment: experiment_lib.Experiment) -> None:
         f'OnlineExperiment.num_actors = {experiment.num_actors}: expected 0 on '
         f'{sys.platform}, as processes share memory on Linux alone')
   if experiment.transport == 'reverb':
-    optional.load('reverb', 'online training', 'online')
+    optional.load('reverb', "OnlineExperiment.transport = 'reverb'", 'online')
 
 
 def _check_server(experiment: experiment_lib.Experiment, server: Optional[str]) -> None:

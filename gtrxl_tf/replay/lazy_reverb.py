@@ -11,4 +11,4 @@ os.environ.setdefault('grpc_proxy', '')
 
 def __getattr__(name: str) -> Any:
   """Looks up a name in the package (PEP 562)."""
-  return getattr(optional.load('reverb', 'online training', 'online'), name)
+  return getattr(optional.load('reverb', 'a Reverb server', 'online'), name)
