@@ -80,7 +80,7 @@ class WheelTest(absltest.TestCase):
     self.assertRegex(text, r'--gin_bindings: (.*\n)*  --gin_file: ')
     self.assertEqual(text, self.gtrxl('empty', 'train', '-h'))
 
-  def test_the_wheel_alone_brings_what_offline_work_needs(self):
+  def test_the_wheel_alone_brings_what_training_needs(self):
     self.run_in(self.folder, sys.executable, '-m', 'venv', 'light')
     pip, = (self.folder / 'light/bin').glob('pip')
     wheel, = (self.folder / 'dist').glob('*.whl')
@@ -95,11 +95,15 @@ print(cores.TransformerXL(1, 8, 2, 4, memory_length=4).name,
       [getattr(agents, name) for name in agents.__all__])
 print([importlib.util.find_spec(name) for name in ('reverb', 'tf_agents')])''')
     self.assertIn('[None, None]', said)
-    said = self.run_in(
-        self.folder / 'empty', self.folder / 'light/bin/gtrxl', 'train',
-        '--gin_file=numpad_2x2_cpu.gin', '--root_dir=run', fails=True)
-    self.assertRegex(said, r'Not started: online training needs the package reverb, which '
-                     r"is not installed: expected `pip install 'gtrxl_tf\[online\] @ file://")
+    train = [self.folder / 'empty', self.folder / 'light/bin/gtrxl', 'train',
+             '--gin_file=numpad_2x2_cpu.gin', '--root_dir=run']
+    said = self.run_in(*train, '--gin_bindings=OnlineExperiment.transport = "reverb"',
+                       fails=True)
+    self.assertRegex(said, r"Not started: OnlineExperiment.transport = 'reverb' needs the "
+                     r'package reverb, which is not installed: expected '
+                     r"`pip install 'gtrxl_tf\[online\] @ file://")
+    said = self.run_in(*train, '--gin_bindings=OnlineExperiment.environment_steps = 8000')
+    self.assertIn('Evaluation over 100 episodes', said)
 
   def test_a_package_of_an_extra(self):
     said = self.run_in(
@@ -117,7 +121,9 @@ print([importlib.util.find_spec(name) for name in ('reverb', 'tf_agents')])''')
     (own / 'bases/short.gin').write_text(_SHORT, encoding='utf-8')
     (own / 'bases/length.gin').write_text(_LENGTH, encoding='utf-8')
     run = f'--root_dir={self.folder}/run'
-    said = self.gtrxl('empty', 'train', '--gin_file=../own/my_world.gin', run)
+    said = self.gtrxl('empty', 'train', '--gin_file=../own/my_world.gin', run,
+                      '--gin_bindings=OnlineExperiment.transport = "reverb"')
+    self.assertIn(': 1 server, 1 learner, ', said)
     self.assertIn('Evaluation over 100 episodes', said)
     said = self.gtrxl('empty', 'evaluate', run, '--num_episodes=5')
     self.assertIn('Evaluation over 5 episodes', said)

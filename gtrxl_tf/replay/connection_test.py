@@ -15,6 +15,7 @@ import pytest
 import tensorflow as tf
 
 from gtrxl_tf.replay import connection
+from gtrxl_tf.replay import replay_testing
 from gtrxl_tf.replay import reverb_writer
 from gtrxl_tf.replay import server
 from gtrxl_tf.replay import shared
@@ -413,6 +414,7 @@ class _Suite(metaclass=parameterized.TestGeneratorMetaclass):
             np.testing.assert_allclose(x, y, rtol=2**-8)
 
 
+@replay_testing.needs_reverb
 class ServerTest(_Suite, parameterized.TestCase):
 
   def serve(self, variables):
@@ -472,6 +474,7 @@ class SharedTest(_Suite, parameterized.TestCase):
           _expected(4 * k, 4, 6) if k < 2 else _expected(100 + 4 * (k - 2), 4, 6, born=100))
 
 
+@replay_testing.needs_reverb
 class EqualityTest(parameterized.TestCase):
 
   @parameterized.parameters(

@@ -8,9 +8,11 @@ import weakref
 from absl.testing import absltest
 
 from gtrxl_tf.replay import deadline
+from gtrxl_tf.replay import replay_testing
 from gtrxl_tf.replay import server_lost
 
 
+@replay_testing.needs_reverb
 class DeadlineTest(absltest.TestCase):
 
   def test_a_call_in_time_returns_or_raises(self):

@@ -12,6 +12,7 @@ import pytest
 import tensorflow as tf
 
 from gtrxl_tf.replay import connection
+from gtrxl_tf.replay import replay_testing
 from gtrxl_tf.replay import server as server_lib
 from gtrxl_tf.replay import shared
 from gtrxl_tf.replay import staleness
@@ -58,6 +59,7 @@ class StalenessTest(parameterized.TestCase):
       self.addCleanup(os.close, descriptor)
       self.address = shared.address(descriptor)
     else:
+      replay_testing.require_reverb(self)
       port = portpicker.pick_unused_port()
       self.address = f'localhost:{port}'
       server = server_lib.serve(port, _row_spec(), _T, 0, _ITEMS, [])

@@ -9,6 +9,7 @@ import weakref
 from absl.testing import absltest
 
 from gtrxl_tf.replay import dataset
+from gtrxl_tf.replay import replay_testing
 from gtrxl_tf.replay import reverb_writer
 from gtrxl_tf.replay import server_lost
 from gtrxl_tf.replay import staleness
@@ -39,6 +40,7 @@ class _Batches:
     return iterator
 
 
+@replay_testing.needs_reverb
 class UnrollQueueTest(absltest.TestCase):
 
   def connect(self):

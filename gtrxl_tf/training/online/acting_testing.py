@@ -12,7 +12,6 @@ import dm_env
 from dm_env import specs
 import numpy as np
 import portpicker
-import reverb
 import tensorflow as tf
 import tree
 
@@ -23,10 +22,9 @@ from gtrxl_tf.environments import t_maze
 from gtrxl_tf.networks import actor_critic
 from gtrxl_tf.networks import torsos
 from gtrxl_tf.replay import connection
-from gtrxl_tf.replay import dataset
+from gtrxl_tf.replay import replay_testing
 from gtrxl_tf.replay import server
 from gtrxl_tf.replay import staleness
-from gtrxl_tf.replay import weights
 from gtrxl_tf.training.online import actor as actor_lib
 from gtrxl_tf.training.online import experiment as experiment_lib
 
@@ -144,24 +142,33 @@ def waiting_experiment(core, limit, **settings):
 
 
 class ActingTestCase(parameterized.TestCase):
-  """A server, and an actor whose unrolls are compared with what a learner computes."""
+  """A replay, and an actor whose unrolls are compared with what a learner computes."""
   seconds = 240  # For all batches of a test.
   tolerance = 1e-5
 
-  def start(self, experiment):
-    """Starts a server and the actor in threads; `weights` are kept by their step."""
-    self.experiment = experiment
-    self.port = portpicker.pick_unused_port()
-    self.network = experiment.make_agent().online
-    self.weights = {}
+  def start(self, experiment, reverb=False):
+    """Starts a replay, and the actor in a thread."""
     self.stop = threading.Event()
-    self.start_server()
-    self.publish(step=0)
+    self.start_replay(experiment, reverb)
     self.start_actor()
 
+  def start_replay(self, experiment, reverb=False):
+    """Makes memory, or starts a server; `weights` are kept by their step."""
+    self.experiment = experiment
+    self.network = experiment.make_agent().online
+    self.weights = {}
+    self.port = portpicker.pick_unused_port() if reverb else None
+    if reverb:
+      self.address = f'localhost:{self.port}'
+      self.start_server()
+    else:
+      self.address = replay_testing.memory(self, experiment)
+    self.replay = connection.connect(self.address, experiment.layout)
+    self.channel = self.replay.weights(self.network.variables)
+    self.publish(step=0)
+
   def start_actor(self):
-    self.actor = make_actor(
-        self.experiment, f'localhost:{self.port}', 0, self.stop.is_set)
+    self.actor = make_actor(self.experiment, self.address, 0, self.stop.is_set)
     self.thread = self.start_thread(self.actor.run)
 
   def start_thread(self, run):
@@ -178,8 +185,6 @@ class ActingTestCase(parameterized.TestCase):
         experiment.memory_length, experiment.queue_size, self.network.variables,
         half_weights=experiment.half_transfer)
     self.addCleanup(self.server.stop)
-    self.channel = weights.WeightsChannel(
-        f'localhost:{self.port}', self.network.variables, experiment.half_transfer)
 
   def publish(self, step):
     """Publishes weights that are new, and large enough for memory to matter."""
@@ -198,12 +203,13 @@ class ActingTestCase(parameterized.TestCase):
     self.ledger.learner_step = 100
     def lost():
       return time.time() > deadline or not self.thread.is_alive()
-    while not lost():
-      try:
-        yield from dataset.unrolls(
-            f'localhost:{self.port}', 1, self.ledger, lost, timeout_ms=500)
-      except tf.errors.UnavailableError:
-        pass  # The error of a server that was stopped.
+    queue = self.replay.queue(1, self.ledger, lost, 60)
+    try:
+      queue.connect()
+      while (batch := queue.next(lost)) is not None:
+        yield batch
+    finally:
+      queue.close()
     self.fail('The actor has died, or there were too few batches.')
 
   def assert_learner_agrees(self, batch):
@@ -230,8 +236,6 @@ class ActingTestCase(parameterized.TestCase):
       self.assert_learner_agrees(batch)
       steps.append(batch.target_step.numpy().item())
     time.sleep(0.3)
-    self.assertEqual(self.queue_length(), 0)
+    queue = self.replay.queue(1, self.ledger, lambda: False, 60)
+    self.assertEqual(queue.length(), 0)
     return steps
-
-  def queue_length(self):
-    return reverb.Client(f'localhost:{self.port}').server_info()['unrolls'].current_size

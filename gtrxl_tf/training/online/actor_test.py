@@ -10,12 +10,12 @@ from absl.testing import absltest
 from absl.testing import parameterized
 import dm_env
 import numpy as np
-import portpicker
 import pytest
 import tensorflow as tf
 import tree
 
 from gtrxl_tf.environments import t_maze
+from gtrxl_tf.replay import replay_testing
 from gtrxl_tf.settings import seeds
 from gtrxl_tf.training.online import acting_testing
 from gtrxl_tf.training.online import actor as actor_lib
@@ -109,13 +109,14 @@ class ActorTest(acting_testing.ActingTestCase):
         self.assert_learner_agrees(batch)
     self.assertEqual(self.ledger.duplicate, 0)
 
+  @replay_testing.needs_reverb
   @pytest.mark.long
   def test_an_actor_reconnects_to_a_restarted_server(self):
-    self.start(_experiment(_CORES['trxl_long_memory']))
+    self.start(_experiment(_CORES['trxl_long_memory']), reverb=True)
     batches = self.batches()
     for batch in itertools.islice(batches, 3):
       self.assert_learner_agrees(batch)
-    del batches
+    batches.close()
     self.server.stop()
     self.start_server()
     for step in (1, 2):
@@ -180,6 +181,7 @@ class ActorTest(acting_testing.ActingTestCase):
     self.assertRegex('\n'.join(logs.output), 'no newer weights for 0 s; acting with those '
                      'of learner step 0')
 
+  @replay_testing.needs_reverb
   @pytest.mark.long
   def test_an_actor_that_waits_logs_what_it_waits_for(self):
     def said(line):
@@ -191,7 +193,7 @@ class ActorTest(acting_testing.ActingTestCase):
       self.fail(f'{line!r} is not in {logs.output}')
 
     with self.assertLogs('absl', level='WARNING') as logs:
-      self.start(_experiment(_CORES['memoryless'], stall_seconds=1.0))
+      self.start(_experiment(_CORES['memoryless'], stall_seconds=1.0), reverb=True)
       said(f' s, with weights of learner step 0 from the server at localhost:{self.port}: '
            'it waits for the learner, which takes nothing from the queue')
       next(self.batches())  # The actor continues; then the server is gone.
@@ -223,28 +225,18 @@ class ActorTest(acting_testing.ActingTestCase):
           raise RuntimeError('the maze fell in')
         return super()._step(action)._replace(reward=reward)
 
-    self.experiment = _experiment(
-        _CORES['memoryless'], lambda seed: Broken(corridor_length=3, seed=seed))
-    self.port = portpicker.pick_unused_port()
-    self.network = self.experiment.make_agent().online
-    self.weights = {}
-    self.start_server()
-    self.publish(step=0)
+    self.start_replay(_experiment(
+        _CORES['memoryless'], lambda seed: Broken(corridor_length=3, seed=seed)))
     actor = acting_testing.make_actor(
-        self.experiment, f'localhost:{self.port}', 0, should_stop=lambda: False)
+        self.experiment, self.address, 0, should_stop=lambda: False)
     with self.assertRaisesRegex(actor_lib.ActingFailed, message):
       actor.run()
 
   @pytest.mark.medium
   def test_an_error_of_the_program_is_not_taken_for_a_lost_server(self):
-    self.experiment = _experiment(_CORES['memoryless'])
-    self.port = portpicker.pick_unused_port()
-    self.network = self.experiment.make_agent().online
-    self.weights = {}
-    self.start_server()
-    self.publish(step=0)
+    self.start_replay(_experiment(_CORES['memoryless']))
     deadline = time.time() + 30  # A bound, in case it tries again.
-    actor = acting_testing.make_actor(self.experiment, f'localhost:{self.port}', 0,
+    actor = acting_testing.make_actor(self.experiment, self.address, 0,
                                       should_stop=lambda: time.time() > deadline)
     actor._warm_up()
     with mock.patch.object(actor, '_warm_up'), mock.patch.object(
@@ -261,9 +253,10 @@ class ActorTest(acting_testing.ActingTestCase):
     now = time.time_ns()
     for seed, index, start in (
         (0, 0, 0), (0, 1, 0), (0, 0, now), (0, 0, now + 1), (1, 0, 0), (0, 0, 0)):
+      experiment = _experiment(_CORES['memoryless'], num_actors=2, seed=seed)
       actor = acting_testing.make_actor(
-          _experiment(_CORES['memoryless'], num_actors=2, seed=seed), 'localhost:1',
-          index, should_stop=lambda: False, start=start)
+          experiment, replay_testing.memory(self, experiment), index,
+          should_stop=lambda: False, start=start)
       for variable in actor._network.variables:
         variable.assign(tf.zeros_like(variable))  # All actions are equally likely.
       actor._rollout.read_variables()

@@ -10,16 +10,17 @@ from gtrxl_tf import cores
 from gtrxl_tf.environments import t_maze
 from gtrxl_tf.networks import actor_critic
 from gtrxl_tf.networks import torsos
+from gtrxl_tf.replay import replay_testing
 from gtrxl_tf.training import evaluation
 from gtrxl_tf.training import metrics_csv
 from gtrxl_tf.training import run_folder
 from gtrxl_tf.training.online import evaluator as evaluator_lib
-from gtrxl_tf.training.online import experiment
+from gtrxl_tf.training.online import experiment as experiment_lib
 from gtrxl_tf.training.online import trainer as trainer_lib
 
 
 def _experiment():
-  return experiment.OnlineExperiment(
+  return experiment_lib.OnlineExperiment(
       environment=lambda corridor_length, seed: t_maze.TMaze(
           corridor_length, seed=seed),
       network=lambda action_spec, num_values: actor_critic.ActorCritic(
@@ -33,8 +34,9 @@ class ScoreTest(absltest.TestCase):
 
   def test_an_evaluation_is_stored_with_its_scores(self):
     folder = run_folder.RunFolder(self.create_tempdir().full_path)
+    experiment = _experiment()
     evaluator = evaluator_lib.OnlineEvaluator(
-        _experiment(), 'localhost:1', folder, lambda: True)
+        experiment, replay_testing.memory(self, experiment), folder, lambda: True)
     evaluator._write(3, evaluation.Evaluation(
         [1., 2., 5.], [1., 1., 0.], [0, 0, 1], {'return': 8 / 3, 'success': 2 / 3}))
     [row] = metrics_csv.read_metrics(folder.evaluations)
@@ -42,8 +44,9 @@ class ScoreTest(absltest.TestCase):
 
   def test_evaluations_of_lost_weights_are_replaced(self):
     folder = run_folder.RunFolder(self.create_tempdir().full_path)
+    experiment = _experiment()
     evaluator = evaluator_lib.OnlineEvaluator(
-        _experiment(), 'localhost:1', folder, lambda: True)
+        experiment, replay_testing.memory(self, experiment), folder, lambda: True)
     for step, value in (100, 1.), (120, 2.), (140, 3.), (120, 4.), (140, 5.):
       evaluator._write(step, evaluation.Evaluation(
           [value] * 2, [1., 1.], [0, 1], {'return': value, 'success': 1.}))

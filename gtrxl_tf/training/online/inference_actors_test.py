@@ -1,4 +1,4 @@
-"""Tests of inference_actors.py, with a real Reverb server."""
+"""Tests of inference_actors.py, with a real replay."""
 
 import threading
 import time
@@ -6,13 +6,12 @@ from unittest import mock
 
 from absl.testing import absltest
 import numpy as np
-import portpicker
-import reverb
 import tree
 
 from gtrxl_tf import environments
 from gtrxl_tf.replay import connection
-from gtrxl_tf.replay import server
+from gtrxl_tf.replay import replay_testing
+from gtrxl_tf.replay import staleness
 from gtrxl_tf.training.online import acting_testing
 from gtrxl_tf.training.online import inference_actors
 from gtrxl_tf.training.online import inference_call
@@ -26,19 +25,15 @@ class ActorsTest(absltest.TestCase):
     super().setUp()
     experiment = acting_testing.experiment(
         acting_testing.CORES['memoryless'], queue_batches=100, num_actors=2)
-    port = portpicker.pick_unused_port()
-    self.address = f'localhost:{port}'
-    served = server.serve(
-        port, experiment.row_spec(), _T, 0, experiment.queue_size,
-        experiment.acting_network.variables)
-    self.addCleanup(served.stop)
+    replay = connection.connect(
+        replay_testing.memory(self, experiment), experiment.layout)
+    self.queue = replay.queue(1, staleness.Ledger(max_age=1000), lambda: False, 60)
     self.row = tree.map_structure(
         lambda x: np.zeros(x.shape, x.dtype.as_numpy_dtype), experiment.row_spec())
     self.seen = environments.BatchedTimeStep(
         *(getattr(self.row, name) for name in environments.BatchedTimeStep._fields))
     self.nothing = [np.zeros(_E, np.int32)]
-    self.actors = inference_actors.Actors(
-        experiment, connection.connect(self.address, experiment.layout), 2, self.nothing)
+    self.actors = inference_actors.Actors(experiment, replay, 2, self.nothing)
     self.addCleanup(self.actors.close, False, 0)
     self.actors.connected()
     self.actors.took_weights(0)
@@ -62,15 +57,13 @@ class ActorsTest(absltest.TestCase):
       self.assertEqual((says, actions[0][0]), (inference_call.ACTED, number))
 
   def assert_queued(self, steps):
-    """Checks the learner steps whose weights acted in the queued unrolls."""
-    client, deadline = reverb.Client(self.address), time.time() + 30
-    while (client.server_info()['unrolls'].current_size < len(steps)
-           and time.time() < deadline):
-      time.sleep(0.02)
+    """Takes the queued unrolls; checks the learner steps whose weights acted."""
+    deadline = time.time() + 30
+    self.assertEqual([
+        self.queue.next(lambda: time.time() > deadline).target_step.numpy().item()
+        for _ in steps], steps)
     time.sleep(0.3)  # Another would be there by now.
-    size = client.server_info()['unrolls'].current_size
-    self.assertEqual([int(x.data[-2][0]) for x in client.sample(
-        'unrolls', size, emit_timesteps=False)] if size else [], steps)
+    self.assertEqual(self.queue.length(), 0)
 
   def test_a_call_that_is_made_again_gets_the_same_answer(self):
     for number in range(_T + 1):

@@ -1,7 +1,8 @@
-"""Tests of inference servers and environment hosts: RPC, Reverb and learner agree."""
+"""Tests of inference servers and environment hosts: RPC, replay and learner agree."""
 
 # pylint: disable=protected-access
 
+from concurrent import futures
 import itertools
 import threading
 import time
@@ -11,11 +12,13 @@ from absl.testing import absltest
 from absl.testing import parameterized
 import dm_env
 from dm_env import specs
+import grpc
 import numpy as np
 import portpicker
 import pytest
 
 from gtrxl_tf.environments import t_maze
+from gtrxl_tf.replay import replay_testing
 from gtrxl_tf.settings import config
 from gtrxl_tf.training.online import acting_testing
 from gtrxl_tf.training.online import actor as actor_lib
@@ -56,7 +59,7 @@ class InferenceTest(acting_testing.ActingTestCase):
     self.stop_inference = threading.Event()
     stop = self.stop_inference
     self.inference = inference.InferenceServer(
-        self.experiment, f'localhost:{self.port}', self.rpc_port,
+        self.experiment, self.address, self.rpc_port,
         lambda: stop.is_set() or self.stop.is_set())
     self.inference_thread = self.start_thread(self.inference.run)
 
@@ -130,13 +133,14 @@ class InferenceTest(acting_testing.ActingTestCase):
     self.assertEqual(self.host._counts['resets'], _NUM)
     self.assertEqual(self.ledger.duplicate, 0)
 
+  @replay_testing.needs_reverb
   @pytest.mark.long
   def test_a_server_reconnects_to_a_restarted_reverb_server(self):
-    self.start(_experiment('trxl_long_memory'))
+    self.start(_experiment('trxl_long_memory'), reverb=True)
     batches = self.batches()
     for batch in itertools.islice(batches, 3):
       self.assert_learner_agrees(batch)
-    del batches
+    batches.close()
     self.server.stop()
     self.start_server()
     for step in (1, 2):
@@ -158,7 +162,10 @@ class InferenceTest(acting_testing.ActingTestCase):
     self.start(_experiment())
     next(self.batches())
     host = self.make_host()
-    host._address = f'localhost:{self.port}'  # The Reverb server's.
+    other = grpc.server(futures.ThreadPoolExecutor(1))
+    host._address = f"localhost:{other.add_insecure_port('localhost:0')}"
+    other.start()
+    self.addCleanup(other.stop, None)
     self.assertRegex(self.refused(host.run), (
         f'^no inference server, but something else answers at {host._address}: .+$'))
     self.assertEqual(

@@ -13,7 +13,7 @@ import pytest
 import tensorflow as tf
 
 from gtrxl_tf import devices_testing
-from gtrxl_tf.replay import server as server_lib
+from gtrxl_tf.replay import replay_testing
 from gtrxl_tf.replay import weights
 from gtrxl_tf.settings import config
 from gtrxl_tf.training import devices
@@ -38,18 +38,14 @@ class LocalInferenceTest(absltest.TestCase):
     self.experiment = acting_testing.experiment(
         acting_testing.CORES['trxl'], num_actors=2, batch_size=num,
         environment_steps=round(0.8 * _BATCHES * num * acting_testing.T))
-    port, self.rpc_port = (portpicker.pick_unused_port() for _ in range(2))
-    server = server_lib.serve(
-        port, self.experiment.row_spec(), self.experiment.unroll_length,
-        self.experiment.memory_length, self.experiment.queue_size,
-        self.experiment.acting_network.variables)
-    self.addCleanup(server.stop)
+    self.rpc_port = portpicker.pick_unused_port()
     self.deadline = time.time() + 120
     self.folder = run_folder.RunFolder(self.create_tempdir().full_path)
     self.trainer = online_trainer.OnlineTrainer(
         self.experiment, trainer_lib.Process(
             self.folder, devices.make_strategy('mirrored', acts='CPU:1'),
-            lambda: time.time() > self.deadline, f'localhost:{port}',
+            lambda: time.time() > self.deadline,
+            replay_testing.memory(self, self.experiment),
             inference=trainer_lib.InferenceAddress(self.rpc_port, device='CPU:1')))
 
   @pytest.mark.long

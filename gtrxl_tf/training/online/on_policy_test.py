@@ -19,6 +19,7 @@ from gtrxl_tf.environments import t_maze
 from gtrxl_tf.networks import actor_critic
 from gtrxl_tf.networks import torsos
 from gtrxl_tf.replay import connection
+from gtrxl_tf.replay import replay_testing
 from gtrxl_tf.replay import server as server_lib
 from gtrxl_tf.replay import shared
 from gtrxl_tf.training import run_folder
@@ -57,6 +58,7 @@ class OnPolicyTest(parameterized.TestCase):
       self.addCleanup(os.close, descriptor)
       address = shared.address(descriptor)
     else:
+      replay_testing.require_reverb(self)
       port = portpicker.pick_unused_port()
       address = f'localhost:{port}'
       server = server_lib.serve(

@@ -11,7 +11,6 @@ from unittest import mock
 from absl.testing import absltest
 from absl.testing import parameterized
 import numpy as np
-import portpicker
 import pytest
 import tensorflow as tf
 
@@ -23,8 +22,7 @@ from gtrxl_tf.networks import actor_critic
 from gtrxl_tf.networks import torsos
 from gtrxl_tf.replay import connection
 from gtrxl_tf.replay import prioritized
-from gtrxl_tf.replay import server as server_lib
-from gtrxl_tf.replay import weights
+from gtrxl_tf.replay import replay_testing
 from gtrxl_tf.serving import exported
 from gtrxl_tf.settings import config
 from gtrxl_tf.training import checkpoints
@@ -61,18 +59,13 @@ def _experiment(num_batches=8, replay=None, agent=None, **settings):
 class ReplayTest(parameterized.TestCase, tf.test.TestCase):
 
   def start(self):
-    """Starts a server, which has nothing."""
-    experiment = _experiment()
-    self.port = portpicker.pick_unused_port()
-    self.server = server_lib.serve(
-        self.port, experiment.row_spec(), _T, experiment.memory_length,
-        experiment.queue_size, experiment.acting_network.variables)
-    self.addCleanup(self.server.stop)
+    """Makes the memory, which has nothing."""
+    self.address = replay_testing.memory(self, _experiment())
 
   def play(self, experiment):
     """Starts an actor in a thread; returns a function that stops it."""
     stop = threading.Event()
-    replay = connection.connect(f'localhost:{self.port}', experiment.layout)
+    replay = connection.connect(self.address, experiment.layout)
     actor = actor_lib.Actor(experiment, replay, 0, stop.is_set)
     thread = threading.Thread(target=actor.run)
     thread.start()
@@ -88,7 +81,7 @@ class ReplayTest(parameterized.TestCase, tf.test.TestCase):
     deadline = time.time() + 240  # A bound, in case something goes wrong.
     return trainer_lib.OnlineTrainer(experiment, training_lib.Process(
         folder, tf.distribute.get_strategy(),
-        lambda: should_stop() or time.time() > deadline, f'localhost:{self.port}'))
+        lambda: should_stop() or time.time() > deadline, self.address))
 
   def folder(self):
     return run_folder.RunFolder(self.create_tempdir().full_path)
@@ -107,8 +100,8 @@ class ReplayTest(parameterized.TestCase, tf.test.TestCase):
     trainer = self.training(experiment, folder)
     self.assertTrue(trainer.run())
     end()
-    channel = weights.WeightsChannel(
-        f'localhost:{self.port}', experiment.acting_network.variables)
+    channel = connection.connect(self.address, experiment.layout).weights(
+        experiment.acting_network.variables)
     self.assertEqual((channel.receive(), channel.finished), (trainer.step, True))
     priorities = trainer._table._priorities
     self.assertNotEmpty(priorities[(priorities != 1.0) & (priorities != 0.0)])

@@ -64,7 +64,8 @@ class TransferDtypeTest(acting_testing.ActingTestCase):
   @parameterized.parameters('trxl', 'lstm')
   @pytest.mark.medium
   def test_acting_equals_learning(self, core):
-    self.start(acting_testing.experiment(_CORES[core], transfer_dtype='bfloat16'))
+    self.start(acting_testing.experiment(_CORES[core], transfer_dtype='bfloat16'),
+               reverb=True)
     for i, batch in enumerate(itertools.islice(self.batches(), 12)):
       self.assertEqual({x.dtype for x in tf.nest.flatten(batch.record)}, {tf.uint16})
       self.tolerance = 3e-2
