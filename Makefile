@@ -1,4 +1,7 @@
-# `make train` and `make test` need Python 3.10 or 3.11 and make; they install the rest.
+# `make train` and `make test` need Python 3.10 to 3.13 and make; they install the rest. Of
+# several Pythons, the first in PYTHONS wins. Python 3.11 and 3.10 get TensorFlow 2.15, Reverb
+# and TF-Agents, by requirements.lock; 3.13 and 3.12 get the newest TensorFlow, without these
+# two, by requirements-newest.lock. TensorFlow has no wheel for Python 3.14.
 # `make test-newest` needs Python 3.12 or 3.13.
 # Variables, as in `make train ARGS='--gin_bindings=Experiment.seed=1'`:
 #   ARGS        arguments appended to a target's command
@@ -8,17 +11,23 @@
 TENSORFLOW ?= $(or $(shell cat .venv/core 2>/dev/null),cpu)
 
 # Not ?=, so that an empty PYTHON in the environment counts as unset.
-PYTHONS := $(or $(PYTHON),python3.11 python3.10 python3 python)
+PYTHONS := $(or $(PYTHON),python3.11 python3.10 python3.13 python3.12 python3 python)
 # $(call fitting,PYTHONS,LOWEST,BELOW): the first that is Python 3.LOWEST or later.
 fitting = $(firstword $(foreach python,$(1),$(shell $(python) -c 'import sys; \
     sys.exit(not $(2) <= sys.version_info.minor < $(3))' 2>/dev/null && echo $(python))))
-FITTING = $(call fitting,$(PYTHONS),10,12)
+FITTING = $(call fitting,$(PYTHONS),10,14)
 NEWEST = $(call fitting,$(PYTHON) python3.13 python3.12 python3,12,14)
 FOUND = $(or $(sort $(shell for p in $(PYTHONS); do $$p -c \
     'import platform; print(platform.python_version())'; done 2>/dev/null; :)),none)
 
-# As an environment variable, the lock also applies when pip builds a package from source.
-INSTALL = PIP_CONSTRAINT=requirements.lock .venv/bin/python -m pip install -qq
+# Empty if .venv has, or will get, the newest TensorFlow.
+REVERB = $(call fitting,$(if $(wildcard .venv/core),.venv/bin/python,$(FITTING)),10,12)
+# $(call INSTALL,EXTRA): installs what .venv has, and an extra. As an environment variable, the
+# lock also applies when pip builds a package from source.
+INSTALL = PIP_CONSTRAINT=requirements$(if $(REVERB),,-newest).lock \
+    .venv/bin/python -m pip install -qq \
+    -e '.[$(1)$(if $(REVERB),$(TENSORFLOW)$(COMMA)online$(COMMA))dev,figures]' \
+    $(if $(REVERB),,'tensorflow$(if $(filter gpu,$(TENSORFLOW)),[and-cuda])' tf_keras)
 RUN = .venv/bin/python -m
 PYTEST = $(RUN) pytest -q -n 2 --dist=loadfile
 TESTS = --ignore-glob='*_slow_test.py' --ignore-glob='*_envs_test.py'
@@ -113,13 +122,12 @@ test-slow: .venv/core ## Run the tests that take minutes each
 test-envs: .venv/envs ## Run the tests of third-party environments
 	$(PYTEST) --dist=load -rs -o python_files='*_envs_test.py' $(ARGS) gtrxl_tf
 
-# The tests of what calls TensorFlow in a wheel without Reverb: online training has none there.
-NEWEST_TESTS := $(addprefix gtrxl_tf/,agents cores losses networks serving training \
-    public_face_test.py)
+# The tests of what calls TensorFlow.
+NEWEST_TESTS := $(addprefix gtrxl_tf/,agents cores launch losses networks replay serving \
+    training public_face_test.py)
 
 test-newest: .venv-newest/core .venv/core ## Run tests on the newest TensorFlow and Python
 	.venv-newest/bin/python -m pytest -q -n 2 --dist=loadfile $(TESTS) \
-	    --ignore=gtrxl_tf/training/online --ignore=gtrxl_tf/analysis/benchmarks \
 	    -m 'not medium and not long' $(ARGS) $(NEWEST_TESTS)
 	$(RUN) pytest -q $(ARGS) gtrxl_tf/serving/versions_slow_test.py
 
@@ -171,22 +179,24 @@ clean: ## Remove every .venv* and build products; keeps runs/
 	rm -rf .venv .venv-newest .venv-tpu .venv-docs build dist *.egg-info .pytest_cache bazel-*
 	find gtrxl_tf binaries -name __pycache__ -prune -exec rm -rf {} +
 
+NEEDS_PYTHON = $(if $(FITTING),,$(error gtrxl_tf needs Python 3.10 to 3.13, \
+    found $(FOUND); try: make PYTHON=/path/to/python3.11))
+
 # A stamp file marks a complete installation: it is removed before pip starts and written
 # when pip has finished. If the stamp of the core is missing, .venv is created from
 # scratch. That stamp contains the name of the chosen TensorFlow.
-.venv/core: setup.py requirements.lock
-	@$(if $(FITTING),,$(error gtrxl_tf needs Python 3.10 or 3.11, \
-	    found $(FOUND); try: make PYTHON=/path/to/python3.11))
+.venv/core: setup.py requirements.lock requirements-newest.lock
+	@$(NEEDS_PYTHON)
 	@test -e $@ || { rm -rf .venv && $(FITTING) -m venv .venv; }
 	@rm -f $@
 	@echo 'Setting up .venv: about a minute, 1.5 GB'
-	@$(INSTALL) -e '.[$(TENSORFLOW),online,dev,figures]'
+	@$(call INSTALL)
 	@echo $(TENSORFLOW) > $@
 
 .venv/envs .venv/offline: .venv/core
 	@mv $< $@.unfinished
 	@echo 'Adding to .venv: $(@F)'
-	@$(INSTALL) -e '.[$(TENSORFLOW),online,dev,figures,$(@F)]'
+	@$(call INSTALL,$(@F)$(COMMA))
 	@mv $@.unfinished $<
 	@touch $@
 
@@ -202,8 +212,7 @@ clean: ## Remove every .venv* and build products; keeps runs/
 # Separate: the TPU compiler and TensorFlow 2.15 need different versions of packages, and
 # the documentation needs neither of them.
 .venv-tpu/core .venv-docs/core: .venv-%/core: requirements-%.lock
-	@$(if $(FITTING),,$(error gtrxl_tf needs Python 3.10 or 3.11, \
-	    found $(FOUND); try: make PYTHON=/path/to/python3.11))
+	@$(NEEDS_PYTHON)
 	@rm -rf $(@D) && $(FITTING) -m venv $(@D)
 	@echo 'Setting up $(@D)'
 	@$(@D)/bin/python -m pip install -qq -r $<
