@@ -10,6 +10,8 @@ from absl import flags
 import pytest
 import tensorflow as tf
 
+# Python 3.12 and later have neither Reverb nor TF-Agents. Files that test what is theirs import
+# them; single tests have a mark of gtrxl_tf/replay/replay_testing.py.
 _IMPORTED = re.compile(
     r'^(?:import|from) (ale_py|gymnasium|kubernetes_validate|reverb|tf_agents)\b', re.M)
 
