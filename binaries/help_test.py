@@ -1,6 +1,7 @@
 """Tests that every binary shows its flags without importing TensorFlow."""
 
 import ast
+import os
 import pathlib
 import re
 import subprocess
@@ -127,6 +128,23 @@ class HelpTest(parameterized.TestCase):
     text = (_FOLDER / 'tpu_check.py').read_text(encoding='utf-8')
     self.assertIn(f'_NAMES = {list(learner_hlo.STEPS)}', text)
     self.assertIn(f"'tpus', {list(tpu_compiler.TOPOLOGIES)}", text)
+
+  @parameterized.parameters('', 'os.abort()', 'import no_such_package')
+  def test_what_tensorflow_prints_when_it_is_imported_is_noise_but_for_errors(self, end):
+    package = self.create_tempdir('tensorflow')
+    package.create_file('__init__.py', content=(
+        'import os\nos.write(2, b"WARNING: All log messages before absl::InitializeLog() '
+        'is called\\nI0000 00:00:1.2 oneDNN\\nE0000 a fault\\n")\n' + end))
+    done = subprocess.run(
+        [sys.executable, '-c', 'import binaries, tensorflow, os; os.write(2, b"I0000\\n")'],
+        cwd=_FOLDER.parent, capture_output=True, text=True, check=False, env={
+            **os.environ, 'PYTHONPATH': os.path.dirname(package.full_path),
+            'TF_CPP_MIN_LOG_LEVEL': '2'})
+    self.assertEqual(bool(done.returncode), bool(end))
+    said = done.stderr.splitlines()
+    self.assertEqual(said[0], 'E0000 a fault')
+    self.assertIn(said[-1], ('E0000 a fault', 'I0000', "ModuleNotFoundError: No module "
+                             "named 'no_such_package'"))
 
 
 if __name__ == '__main__':
