@@ -143,7 +143,8 @@ class RefusedTest(parameterized.TestCase):
   def test_a_run_through_a_server_says_what_to_install(self):
     with mock.patch.dict(sys.modules, reverb=None):
       line = self.refused([_GIN_FILE], ["OnlineExperiment.transport = 'reverb'"])
-    self.assertRegex(line, "^OnlineExperiment.transport = 'reverb' needs the package reverb, which is not "
+    self.assertRegex(line, "^OnlineExperiment.transport = 'reverb' needs the package "
+                     'reverb, which is not '
                      r'installed: expected .*\[online\].*` with Python 3.10 or 3.11$')
 
   @parameterized.parameters(
