@@ -327,7 +327,7 @@ class DeployTest(_Test):
     # A base with TensorFlow: as make does.
     install, = re.findall(r'PIP_CONSTRAINT=\S+ python (-m pip install)', text)
     self.assertRegex((_ROOT / 'Makefile').read_text(),
-                     rf'PIP_CONSTRAINT=requirements.lock \S+/python {install} ')
+                     rf'PIP_CONSTRAINT=requirements\S+.lock (?:\S|\n|\\| )+/python {install} ')
     # Otherwise nothing is installed without a hash but the project itself.
     first, project, _ = re.findall(r'pip install (.*?)(?: \|\||;)', text)
     for flag in '--require-hashes', '--no-deps', '--no-build-isolation':

@@ -24,10 +24,12 @@ class ActorsTest(absltest.TestCase):
   def setUp(self):
     super().setUp()
     experiment = acting_testing.experiment(
-        acting_testing.CORES['memoryless'], queue_batches=100, num_actors=2)
+        acting_testing.CORES['memoryless'], queue_batches=100, num_actors=6)
     replay = connection.connect(
         replay_testing.memory(self, experiment), experiment.layout)
-    self.queue = replay.queue(1, staleness.Ledger(max_age=1000), lambda: False, 60)
+    ledger = staleness.Ledger(max_age=1000)
+    ledger.learner_step = 100  # Newer weights are those of a killed learner.
+    self.queue = replay.queue(1, ledger, lambda: False, 60)
     self.row = tree.map_structure(
         lambda x: np.zeros(x.shape, x.dtype.as_numpy_dtype), experiment.row_spec())
     self.seen = environments.BatchedTimeStep(
