@@ -108,19 +108,19 @@ ablations: .venv/core ## Draw the ablations of algorithm distillation; takes hou
 # order, make test ARGS='--random-order --random-order-seed=<seed>'.
 test test-medium test-all test-hostile test-newest wheel-check: export XLA_FLAGS ?= --xla_backend_optimization_level=0
 test: .venv/core ## Run the quick tests: about four minutes
-	$(PYTEST) $(TESTS) -m 'not medium and not long' $(ARGS) gtrxl_tf binaries examples
+	$(PYTEST) $(TESTS) -m 'not medium and not long' $(ARGS) gtrxl_tf binaries tools examples
 
 test-medium: .venv/core ## Run the tests of a few seconds each: about seven minutes
-	$(PYTEST) $(TESTS) -m medium $(ARGS) gtrxl_tf binaries examples
+	$(PYTEST) $(TESTS) -m medium $(ARGS) gtrxl_tf binaries tools examples
 
 test-all: .venv/core ## Run quick and medium tests, and those marked long
-	$(PYTEST) $(TESTS) $(ARGS) gtrxl_tf binaries examples
+	$(PYTEST) $(TESTS) $(ARGS) gtrxl_tf binaries tools examples
 
 test-slow: .venv/core ## Run the tests that take minutes each
-	$(PYTEST) -o python_files='*_slow_test.py' $(ARGS) gtrxl_tf binaries examples
+	$(PYTEST) -o python_files='*_slow_test.py' $(ARGS) gtrxl_tf binaries tools examples
 
 test-envs: .venv/envs ## Run the tests of third-party environments
-	$(PYTEST) --dist=load -rs -o python_files='*_envs_test.py' $(ARGS) gtrxl_tf
+	$(PYTEST) --dist=load -rs -o python_files='*_envs_test.py' $(ARGS) gtrxl_tf tools
 
 # The tests of what calls TensorFlow.
 NEWEST_TESTS := $(addprefix gtrxl_tf/,agents cores launch losses networks replay serving \
@@ -177,7 +177,7 @@ bazel-check: ## Query the Bazel targets and lint BUILD; needs bazel and npx
 
 clean: ## Remove every .venv* and build products; keeps runs/
 	rm -rf .venv .venv-newest .venv-tpu .venv-docs build dist *.egg-info .pytest_cache bazel-*
-	find gtrxl_tf binaries -name __pycache__ -prune -exec rm -rf {} +
+	find gtrxl_tf binaries tools -name __pycache__ -prune -exec rm -rf {} +
 
 NEEDS_PYTHON = $(if $(FITTING),,$(error gtrxl_tf needs Python 3.10 to 3.13, \
     found $(FOUND); try: make PYTHON=/path/to/python3.11))

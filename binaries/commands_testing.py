@@ -12,12 +12,12 @@ _GIN_FILES = re.compile(r'gin/[\w/.-]+\.gin')
 
 
 def flags(path: pathlib.Path) -> Set[str]:
-  """Returns the flags that a binary defines, or that it imports from binaries/."""
+  """Returns the flags that a program defines, or that it imports from binaries/."""
   names = set()
   for node in ast.walk(ast.parse(path.read_text(encoding='utf-8'))):
     if isinstance(node, ast.ImportFrom) and node.module == 'binaries':
       for alias in node.names:
-        names |= flags(path.with_name(f'{alias.name}.py'))
+        names |= flags(ROOT / f'binaries/{alias.name}.py')
     elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
       if node.func.attr.startswith('DEFINE_'):
         names.add(node.args[0].value)
@@ -25,7 +25,7 @@ def flags(path: pathlib.Path) -> Set[str]:
 
 
 def commands(text: str) -> List[str]:
-  """Returns the commands in a text that start a binary, from its name on.
+  """Returns the commands in a text that start a binary or a tool, from its name on.
 
   `gtrxl train` is returned as `binaries.train`.
 
@@ -37,7 +37,7 @@ def commands(text: str) -> List[str]:
   found = []
   for line in joined.splitlines():
     for match in re.finditer(
-        r'(?:-m |`)(binaries\.\w+[^`|>&;]*)'
+        r'(?:-m |`)((?:binaries|tools)\.\w+[^`|>&;]*)'
         r'|(?:^ *(?:\.venv/bin/)?|`)gtrxl (\w+[^`|>&;]*)', line):
       command = (match.group(1) or f'binaries.{match.group(2)}').strip()
       # A backslash within a list of files joins without a space.

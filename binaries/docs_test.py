@@ -35,6 +35,7 @@ _RUN_ELSEWHERE = {
 # The first words of the lines in other blocks, and why these are not run.
 _NOT_RUN = {
     'python -m binaries.': 'checked below; other tests run the binaries',
+    'python -m tools.': 'the same',
     'gtrxl ': 'the same',
     'make ': 'readme_test.py checks the targets; .ci/run runs most',
     '.venv/bin/python -m pytest': 'runs tests',

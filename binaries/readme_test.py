@@ -95,7 +95,7 @@ class DocumentationTest(parameterized.TestCase):
     for target in re.findall(r'\]\(([^)#\s]+)[^)]*\)', text):
       if '://' not in target:
         self.assertTrue((folder / target).exists(), target)
-    folders = 'gin|binaries|gtrxl_tf|deploy|docs'
+    folders = 'gin|binaries|gtrxl_tf|tools|deploy|docs'
     for file in re.findall(rf'\b(?:{folders})/[\w/.]+\.\w+', text):
       self.assertTrue((_ROOT / file).exists(), file)
 
@@ -134,11 +134,12 @@ class CommandsTest(absltest.TestCase):
         .venv/bin/gtrxl learner --root_dir=y &
         # python -m binaries.compare --models=gin/a.gin,\
         # gin/b.gin
+        python -m tools.numpad_search 3
     ''')
     self.assertEqual(commands_testing.commands(text), [
         'binaries.table2', 'binaries.train --gin_file=a.gin --root_dir=x  # Comment.',
         'binaries.evaluate --root_dir=y', 'binaries.learner --root_dir=y',
-        'binaries.compare --models=gin/a.gin,gin/b.gin'])
+        'binaries.compare --models=gin/a.gin,gin/b.gin', 'tools.numpad_search 3'])
 
   def test_wrong_commands_are_refused(self):
     for command, found in (

@@ -357,7 +357,8 @@ class MalformedTest(parameterized.TestCase):
 
   @pytest.mark.medium
   def test_nothing_is_unpickled(self):
-    for path in [*_ROOT.glob('gtrxl_tf/**/*.py'), *_ROOT.glob('binaries/*.py')]:
+    for path in [*_ROOT.glob('gtrxl_tf/**/*.py'), *_ROOT.glob('binaries/*.py'),
+                 *_ROOT.glob('tools/*.py')]:
       for node in ast.walk(ast.parse(path.read_text(encoding='utf-8'))):
         if isinstance(node, (ast.Import, ast.ImportFrom)):
           names = [alias.name for alias in node.names] + [getattr(node, 'module', None)]

@@ -105,9 +105,10 @@ class StructureTest(parameterized.TestCase):
         path.read_text(encoding='utf-8').splitlines()) for path in _production(_LIBRARY)}
     self.assertEqual({path: count for path, count in lines.items() if count > 600}, {})
 
-  def test_production_code_does_not_import_test_code(self):
+  def test_production_code_imports_neither_test_code_nor_tools(self):
     for path in _production(_LIBRARY) + _production(_ROOT / 'binaries'):
       for name in _imported(path):
+        self.assertNotEqual(name.partition('.')[0], 'tools', path)
         if name.startswith('gtrxl_tf.'):
           self.assertFalse(
               [part for part in name.split('.') if part.endswith(('_test', 'testing'))],

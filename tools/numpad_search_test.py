@@ -2,7 +2,7 @@
 
 from absl.testing import absltest
 
-from gtrxl_tf.analysis import numpad_search
+from tools import numpad_search
 
 
 class NumpadSearchTest(absltest.TestCase):

@@ -3,7 +3,7 @@
 from absl.testing import absltest
 from absl.testing import parameterized
 
-from gtrxl_tf.analysis import attention_memory
+from tools import attention_memory
 
 _SIZE = dict(batch_size=256, width=512, num_heads=64)  # Table S3.
 _GB = 4 * 4 / 1e9  # A number in each of four layers.

@@ -9,9 +9,9 @@ import tensorflow as tf
 
 from gtrxl_tf import environments
 from gtrxl_tf.agents import policy as policy_lib
-from gtrxl_tf.analysis import two_colors
 from gtrxl_tf.environments import vizdoom_steering
 from gtrxl_tf.environments import vizdoom_two_colors
+from tools import two_colors
 
 # See vizdoom_two_colors_envs_test.
 pytestmark = pytest.mark.flaky(reruns=2, only_rerun=['ViZDoomErrorException'])

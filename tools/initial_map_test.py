@@ -5,7 +5,7 @@ import pytest
 import tensorflow as tf
 
 from gtrxl_tf import cores
-from gtrxl_tf.analysis import initial_map
+from tools import initial_map
 
 
 class InitialMapTest(absltest.TestCase):

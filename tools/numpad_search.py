@@ -3,7 +3,7 @@
 The informed policy knows the hidden sequence, so no agent reaches its return. This
 command prints two numbers, which show how close an agent is to the optimum:
 
-  python -m gtrxl_tf.analysis.numpad_search 3
+  python -m tools.numpad_search 3
 """
 
 import collections

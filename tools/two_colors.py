@@ -2,13 +2,13 @@
 
 The intervals here are actions 0 to 36, 37 to 89, and from 90 on:
 
-  python -m gtrxl_tf.analysis.two_colors runs/two_colors/rate 37,90
+  python -m tools.two_colors runs/two_colors/rate 37,90
 
 A Decision Transformer with a context of C steps does not see a pillar of P steps in
 actions from P + C - 1 on. Further arguments override the run's settings. For
 comparison, this plays without a pillar, so that no agent can know the colour:
 
-  python -m gtrxl_tf.analysis.two_colors runs/two_colors/rate 37,90 \\
+  python -m tools.two_colors runs/two_colors/rate 37,90 \\
       'VizdoomTwoColors.pillar_steps = 0'
 """
 

@@ -1,6 +1,6 @@
 """Measures how close cores are to the identity before training (*GTrXL*, section 3.2).
 
-  python -m gtrxl_tf.analysis.initial_map 8
+  python -m tools.initial_map 8
 
 This prints, for each gate and order of norms with this number of layers, what the
 output of a step depends on: the correlation of outputs that have only the last input in
