@@ -155,10 +155,10 @@ table2: .venv/core ## Count the parameters of the GTrXL paper's Table 2
 	$(RUN) binaries.table2 $(ARGS)
 
 bench: .venv/core ## Measure the speed of cores and of a whole run, in three minutes
-	$(RUN) binaries.benchmark $(ARGS)
+	$(RUN) tools.benchmark $(ARGS)
 
 tpu-check: .venv/envs .venv-tpu/core ## Compile learner steps for TPUs, without a TPU
-	$(RUN) binaries.tpu_check $(ARGS)
+	$(RUN) tools.tpu_check $(ARGS)
 
 docs: .venv-docs/core ## Build the documentation site, into build/site
 	NO_MKDOCS_2_WARNING=1 .venv-docs/bin/mkdocs build --strict $(ARGS)

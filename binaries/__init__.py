@@ -121,7 +121,8 @@ def _explained(error: flags.Error, description: str) -> str:
 
 
 def _missing(what: str, description: str) -> str:
-  example = re.search(r'^  (gtrxl (?:.*\\\n)*.*)', description, re.MULTILINE)
+  example = re.search(
+      r'^  ((?:gtrxl|python -m) (?:.*\\\n)*.*)', description, re.MULTILINE)
   return f'{what} is missing: expected ' + (
       re.sub(r'\s*\\\n\s*', ' ', example[1]) if example else 'a value')
 
@@ -132,27 +133,7 @@ def check_run(folder: Any) -> None:
     refuse(f'{folder.config} does not exist: --root_dir is not the folder of a run')
 
 
-def check_online(experiment: Any, flag: str, files: Sequence[str]) -> None:
-  """Raises a `ConfigError` if the files of a flag do not describe an online run."""
-  from gtrxl_tf.settings import config  # pylint: disable=import-outside-toplevel
-
-  if not experiment.is_online:
-    raise config.ConfigError(
-        f'--{flag}={",".join(files)}: expected settings of an online run')
-
-
 def refuse(reason: str) -> None:
   """Says why the program does not start, and exits with 2."""
   print(f'Not started: {reason}', file=sys.stderr)
   sys.exit(2)
-
-
-def check_numbers(flag: str, values: Sequence[str], least: int = 1) -> None:
-  """Refuses a list of a flag that contains anything but numbers of `least` or more."""
-  if not all(x.isdecimal() and int(x) >= least for x in values):
-    refuse(f'--{flag}={",".join(values)}: expected numbers >= {least}')
-
-
-def print_row(cells: Sequence[Any]) -> None:
-  """Prints a row of a Markdown table."""
-  print('| ' + ' | '.join(map(str, cells)) + ' |', flush=True)

@@ -272,17 +272,6 @@ def BrokenRecall(seed):
                      'a folder\n')
 
   @pytest.mark.long
-  def test_a_latency_of_no_server_is_one_line(self):
-    for flags, expected in (
-        (dict(url='http://localhost:1'), 'Stopped: http://localhost:1: Cannot connect'),
-        (dict(url='nonsense'), 'Stopped: nonsense: URL should be absolute'),
-        (dict(clients='1,x'), "Not started: --clients=1,x: expected numbers >= 1")):
-      done = _run('serving_latency', **flags)
-      self.assertEqual(done.returncode, 2 if 'clients' in flags else 1)
-      self.assertLen(done.stderr.splitlines(), 1)
-      self.assertStartsWith(done.stderr, expected)
-
-  @pytest.mark.long
   def test_compare_reports_existing_runs(self):
     for core, seed, returns in (('gtrxl', 0, 1.), ('gtrxl', 1, .9), ('lstm', 0, .25)):
       folder = run_folder.RunFolder(self._temporary / core / f'seed_{seed}')

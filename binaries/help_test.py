@@ -12,8 +12,6 @@ from absl.testing import parameterized
 
 from binaries import commands_testing
 from binaries import gtrxl
-from gtrxl_tf.analysis.benchmarks import learner_hlo
-from gtrxl_tf.analysis.benchmarks import tpu_compiler
 from gtrxl_tf.training import devices
 from gtrxl_tf.training import evaluation
 
@@ -73,10 +71,6 @@ class HelpTest(parameterized.TestCase):
        'Not started: --metrics_host without --metrics_port: expected both\n'),
       ('serve', ['--policy_dir=x', '--host='],
        'Not started: --host is empty: expected a host, or 0.0.0.0 for all interfaces\n'),
-      ('scaling', ['--gin_file=x', '--actors=1,0'],
-       'Not started: --actors=1,0: expected numbers >= 1\n'),
-      ('benchmark', ['--json=no/such/folder.json'], 'Not started: --json=no/such/'
-       'folder.json: expected a file in a folder that exists\n'),
       ('train', ['--gin_file=~/no.gin', '--root_dir=x'],
        f'Not started: {pathlib.Path.home()}/no.gin: no such gin file, neither at this '
        'path nor in this library\n'),
@@ -123,11 +117,6 @@ class HelpTest(parameterized.TestCase):
              and node.func.attr.startswith('DEFINE_')}
     values = [ast.literal_eval(x) for x in calls[flag].args[1:3]]
     self.assertIn(expected, values)
-
-  def test_tpu_check_names_the_existing_steps(self):
-    text = (_FOLDER / 'tpu_check.py').read_text(encoding='utf-8')
-    self.assertIn(f'_NAMES = {list(learner_hlo.STEPS)}', text)
-    self.assertIn(f"'tpus', {list(tpu_compiler.TOPOLOGIES)}", text)
 
   @parameterized.parameters('', 'os.abort()', 'import no_such_package')
   def test_what_tensorflow_prints_when_it_is_imported_is_noise_but_for_errors(self, end):

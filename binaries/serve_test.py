@@ -19,7 +19,6 @@ import numpy as np
 import portpicker
 import pytest
 
-from gtrxl_tf.analysis.benchmarks import serving
 from gtrxl_tf.serving import policy_testing
 
 _ROOT = pathlib.Path(__file__).parents[1]
@@ -130,8 +129,13 @@ class ServeTest(absltest.TestCase):
         self.client.ask('DELETE', f'/v1/sessions/{names["session"]}')[0], 404)
 
   def test_it_can_be_measured(self):
-    row = dict(zip(serving.TITLES, serving.measure(
-        f'http://localhost:{self.server.port}', num_clients=2, seconds=1)))
+    done = subprocess.run(
+        [sys.executable, '-m', 'tools.serving_latency', '--clients=2', '--seconds=1',
+         f'--url=http://localhost:{self.server.port}'],
+        cwd=_ROOT, capture_output=True, text=True, check=True)
+    titles, _, cells = (
+        line.strip('| ').split(' | ') for line in done.stdout.splitlines())
+    row = dict(zip(titles, cells))
     self.assertEqual(row['clients'], '2')
     for title in 'requests/s', 'p50, ms', 'p99, ms', 'CPU ms per request':
       self.assertGreater(float(row[title].replace(',', '')), 0)

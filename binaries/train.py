@@ -1,4 +1,4 @@
-r"""Trains an agent on one machine: Reverb server, actors, learner, then evaluation.
+r"""Trains an agent on one machine: actors and a learner, then an evaluation.
 
   gtrxl train --gin_file=gin/gtrxl/numpad_2x2_cpu.gin \
       --root_dir=runs/numpad_2x2 --gin_bindings='Experiment.seed = 1'

@@ -14,13 +14,13 @@ from gtrxl_tf import testing
 from gtrxl_tf.agents import policy as policy_lib
 from gtrxl_tf.agents import ppo
 from gtrxl_tf.agents import vmpo
-from gtrxl_tf.analysis.benchmarks import learner_hlo
 from gtrxl_tf.cores import merlin
 from gtrxl_tf.networks import action_space
 from gtrxl_tf.networks import actor_critic
 from gtrxl_tf.networks import predictor as predictor_lib
 from gtrxl_tf.serving import export
 from gtrxl_tf.training import learner as learner_lib
+from tools import learner_hlo
 
 _B, _T, _Z, _C = 2, 3, 4, 6
 _SPEC = {

@@ -6,10 +6,10 @@ from absl.testing import absltest
 import gin
 
 from gtrxl_tf import testing
-from gtrxl_tf.analysis.benchmarks import learner_cost
 from gtrxl_tf.environments import t_maze
+from tools import learner_cost
 
-_GIN = pathlib.Path(__file__).parents[3] / 'gin'
+_GIN = pathlib.Path(__file__).parents[1] / 'gin'
 
 
 class LearnerCostTest(absltest.TestCase):

@@ -1,17 +1,35 @@
-"""Measures how well the parts of a run keep up with each other, and their traffic."""
+r"""Measures how actors, queue and learner keep up with each other on this machine.
+
+  python -m tools.scaling --gin_file=gin/gtrxl/t_maze_30_cpu.gin --actors=1,2,4,8 \
+      --gin_bindings='OnlineExperiment.environments_per_actor = 8'
+  python -m tools.scaling --gin_file=gin/gtrxl/dmlab30.gin --traffic \
+      --gin_bindings='OnlineExperiment.environments_per_actor = 1' \
+      --gin_bindings='OnlineExperiment.num_actors = 510'
+
+The first prints a table with a row for each number of actors. The second prints how
+much data goes through Reverb, and the CPU time of moving it and of acting, from which
+you can estimate the needs of a larger run. It does not need DeepMind Lab; a stand-in
+gives its specs.
+"""
 
 import multiprocessing
 import statistics
+import sys
 import tempfile
 import time
 from typing import Any, Callable, List, NamedTuple, Sequence
 
+from absl import flags
 import gin
 import numpy as np
 import portpicker
 import psutil
 import tensorflow as tf
 
+import binaries
+from binaries import settings
+from gtrxl_tf.environments import dmlab_stand_in
+from gtrxl_tf.launch import exit_codes
 from gtrxl_tf.launch import prepare
 from gtrxl_tf.launch import supervisor as supervisor_lib
 from gtrxl_tf.replay import lazy_reverb as reverb
@@ -19,12 +37,23 @@ from gtrxl_tf.replay import reverb_writer
 from gtrxl_tf.replay import server as server_lib
 from gtrxl_tf.replay import unroll as unroll_lib
 from gtrxl_tf.replay import weights
+from gtrxl_tf.settings import config
 from gtrxl_tf.settings import seeds
 from gtrxl_tf.training import metrics_csv
 from gtrxl_tf.training import run_folder
 from gtrxl_tf.training.online import actor
 from gtrxl_tf.training.online import experiment as experiment_lib
 from gtrxl_tf.training.online import inference_call
+import tools
+
+flags.adopt_module_key_flags(settings)
+
+_ACTORS = flags.DEFINE_list('actors', '1,2,4,8', 'Numbers of actors.')
+_SECONDS = flags.DEFINE_float('seconds', 30, 'Seconds to measure each.', lower_bound=1)
+_TRAFFIC = flags.DEFINE_bool(
+    'traffic', False, 'Print the data that goes through Reverb instead.')
+_UNROLLS = flags.DEFINE_integer(
+    'unrolls', 8, 'With --traffic, how many to write and to sample.', lower_bound=1)
 
 TITLES = ('actors', 'environments', 'environment steps/s', 'learner steps/s',
           'learner idle', 'data age, learner steps', 'oldest', 'allowed',
@@ -140,7 +169,7 @@ def measure_reverb(experiment: experiment_lib.OnlineExperiment, num_unrolls: int
   process.start()
   server = psutil.Process(process.pid)
   client = reverb.Client(f'localhost:{port}')
-  client.server_info(timeout=60)
+  client.server_info(timeout=300)
   random = np.random.default_rng(0)
 
   def draw(spec: tf.TensorSpec) -> np.ndarray:
@@ -196,3 +225,54 @@ def measure_acting(experiment: experiment_lib.OnlineExperiment, num_steps: int
     rollout.step()
     seconds.append(time.process_time() - started)
   return statistics.median(seconds[2:])  # The first ones compile.
+
+
+def _print_traffic() -> None:
+  with dmlab_stand_in.deepmind_lab():
+    experiment = prepare.prepare(settings.GIN_FILE.value, settings.GIN_BINDINGS.value)
+    tools.check_online(experiment, 'gin_file', settings.GIN_FILE.value)
+    acting = measure_acting(experiment, num_steps=20)
+  sizes = traffic(experiment)
+  rate = measure_reverb(experiment, _UNROLLS.value)
+  num = experiment.environments_per_actor
+  mebi = 2**20
+  batch = experiment.batch_size * sizes.unroll
+  for what, value in (
+      ('an environment step, written', f'{sizes.row / 1024:.1f} KiB'),
+      ('an unroll, sampled with its memory', f'{sizes.unroll / mebi:.2f} MiB'),
+      (f'a learner step of {experiment.batch_size} unrolls',
+       f'{batch / mebi:,.0f} MiB'),
+      ('weights, for each actor and target update', f'{sizes.weights / mebi:.1f} MiB'),
+      ('an environment step, with an inference server', f'{sizes.call / 1024:.1f} KiB'),
+      ('CPU time to write an unroll: writer, server',
+       f'{1e3 * rate.write / num:.1f} ms, {1e3 * rate.server_write / num:.1f} ms'),
+      ('CPU time to sample an unroll: reader, server',
+       f'{1e3 * rate.read / num:.1f} ms, {1e3 * rate.server_read / num:.1f} ms'),
+      (f"CPU time of an actor's step in {num} environment(s)",
+       f'{1e3 * acting:.1f} ms')):
+    tools.print_row([what, value])
+
+
+def _print_scaling() -> None:
+  tools.print_row(TITLES)
+  tools.print_row(['--:'] * len(TITLES))
+  for num_actors in map(int, _ACTORS.value):
+    tools.print_row(measure(
+        settings.GIN_FILE.value, settings.GIN_BINDINGS.value, num_actors,
+        _SECONDS.value))
+  print(f'\n{CAPTION}')
+
+
+def main() -> None:
+  tools.check_numbers('actors', _ACTORS.value)
+  try:
+    if _TRAFFIC.value:
+      _print_traffic()
+    else:
+      _print_scaling()
+  except (config.ConfigError, exit_codes.RunFailed) as error:
+    sys.exit(f'Stopped: {error}')
+
+
+if __name__ == '__main__':
+  binaries.run(main)

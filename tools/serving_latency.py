@@ -1,11 +1,24 @@
-"""Measures the latency and throughput of a policy server, `gtrxl serve`."""
+"""Measures a running policy server, and prints a table.
+
+  gtrxl serve --policy_dir=runs/numpad_2x2/policy --port=8080
+  python -m tools.serving_latency --url=http://localhost:8080 --clients=1,16,64
+"""
 
 import asyncio
+import sys
 import time
 from typing import Any, Dict, List
 
+from absl import flags
 import aiohttp
 import numpy as np
+
+import binaries
+import tools
+
+_URL = flags.DEFINE_string('url', 'http://localhost:8080', 'The server.')
+_CLIENTS = flags.DEFINE_list('clients', '1,16,64', 'Numbers of clients at once.')
+_SECONDS = flags.DEFINE_float('seconds', 10, 'Seconds to measure each.', lower_bound=1)
 
 TITLES = ('clients', 'requests/s', 'p50, ms', 'p99, ms', 'CPU ms per request',
           'requests per step')
@@ -82,3 +95,18 @@ def _example(spec: Any) -> Any:
   if spec['dtype'] == 'bool':
     value = False
   return np.broadcast_to(value, spec['shape']).tolist()
+
+
+def main() -> None:
+  tools.check_numbers('clients', _CLIENTS.value)
+  tools.print_row(TITLES)
+  tools.print_row(['--:'] * len(TITLES))
+  for num_clients in map(int, _CLIENTS.value):
+    try:
+      tools.print_row(measure(_URL.value, num_clients, _SECONDS.value))
+    except (OSError, ValueError, aiohttp.ClientError) as error:
+      sys.exit(f'Stopped: {_URL.value}: {error}')
+
+
+if __name__ == '__main__':
+  binaries.run(main)

@@ -11,32 +11,29 @@ which `make tpu-check` sets up, because it needs another version of jax; for `cu
 install `jax[cuda12]==0.6.2` there.
 """
 
-from __future__ import annotations
-
 from concurrent import futures
 import multiprocessing
 import pathlib
 import subprocess
 import sys
 import tempfile
-import typing
 
 from absl import flags
 
 import binaries
+from gtrxl_tf.settings import config
+import tools
+from tools import learner_hlo
+from tools import tpu_compiler
 
-if typing.TYPE_CHECKING:
-  from gtrxl_tf.analysis.benchmarks import learner_hlo
-
-# The keys of `learner_hlo.STEPS`.
-_NAMES = ['vmpo', 'rate', 'adf', 'ed', 'mambadm', 'merlin', 'r2d2', 'tap']
 _STEPS = flags.DEFINE_multi_enum(
-    'steps', _NAMES, _NAMES, 'The agents. Those of R2D2 and TAP need `make envs`.')
+    'steps', list(learner_hlo.STEPS), list(learner_hlo.STEPS),
+    'The agents. Those of R2D2 and TAP need `make envs`.')
 _TYPES = flags.DEFINE_multi_enum(
     'types', ['float32', 'bfloat16'], ['float32', 'bfloat16'],
     'The types in which networks compute.')
 _TPUS = flags.DEFINE_multi_enum(
-    'tpus', ['v3', 'v4', 'v5e', 'v5p'], ['v3', 'v4', 'v5e', 'v5p'], 'The TPUs.')
+    'tpus', list(tpu_compiler.TOPOLOGIES), list(tpu_compiler.TOPOLOGIES), 'The TPUs.')
 _EXECUTE = flags.DEFINE_bool(
     'execute', False, 'Take the steps on this machine instead.')
 _PLATFORM = flags.DEFINE_enum(
@@ -49,16 +46,12 @@ _PYTHON = flags.DEFINE_string(
 
 def _write(*args) -> str:
   """Calls `learner_hlo.write` in a new process, with its own settings."""
-  from gtrxl_tf.analysis.benchmarks import learner_hlo  # pylint: disable=import-outside-toplevel
-
   with futures.ProcessPoolExecutor(
       1, mp_context=multiprocessing.get_context('spawn')) as pool:
     return pool.submit(learner_hlo.write, *args).result()
 
 
 def _check(step: learner_hlo.Step, folder: pathlib.Path) -> None:
-  from gtrxl_tf.analysis.benchmarks import learner_hlo  # pylint: disable=import-outside-toplevel
-
   bindings = list(step.settings)
   if step.collect:
     data = folder / str(hash(step.collect))
@@ -73,24 +66,20 @@ def _check(step: learner_hlo.Step, folder: pathlib.Path) -> None:
     size = _write(module, step.gin_files, [
         *bindings, f"Experiment.compute_dtype = '{dtype}'"], step.rows, _EXECUTE.value)
     if _EXECUTE.value:
-      binaries.print_row(learner_hlo.run_cells(step.name, dtype, size, learner_hlo.run_apart(
+      tools.print_row(learner_hlo.run_cells(step.name, dtype, size, learner_hlo.run_apart(
           _PYTHON.value, module, _PLATFORM.value, _REPEAT.value)))
       continue
     for tpu in _TPUS.value:
       found = learner_hlo.compile_apart(_PYTHON.value, module, tpu)
-      binaries.print_row(learner_hlo.cells(step.name, dtype, tpu, size, found))
+      tools.print_row(learner_hlo.cells(step.name, dtype, tpu, size, found))
 
 
 def main() -> None:
-  # pylint: disable=import-outside-toplevel
-  from gtrxl_tf.analysis.benchmarks import learner_hlo
-  from gtrxl_tf.settings import config
-
   if not pathlib.Path(_PYTHON.value).exists():
     sys.exit(f'--python={_PYTHON.value}: no such file; `make tpu-check` makes it')
   titles = learner_hlo.RUN_TITLES if _EXECUTE.value else learner_hlo.TITLES
-  binaries.print_row(titles)
-  binaries.print_row(['---'] * 4 + ['--:'] * (len(titles) - 4))
+  tools.print_row(titles)
+  tools.print_row(['---'] * 4 + ['--:'] * (len(titles) - 4))
   try:
     with tempfile.TemporaryDirectory() as folder:
       for name in _STEPS.value:

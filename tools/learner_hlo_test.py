@@ -7,10 +7,10 @@ import pytest
 import tensorflow as tf
 
 from gtrxl_tf import testing
-from gtrxl_tf.analysis.benchmarks import learner_hlo
 from gtrxl_tf.replay import unroll
 from gtrxl_tf.training import learner as learner_lib
 from gtrxl_tf.training import tiny_agents_testing
+from tools import learner_hlo
 
 
 def _make(name):

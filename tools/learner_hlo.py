@@ -10,12 +10,12 @@ import dm_env
 import numpy as np
 import tensorflow as tf
 
-from gtrxl_tf.analysis.benchmarks import learner_cost
-from gtrxl_tf.analysis.benchmarks import tpu_compiler
-from gtrxl_tf.analysis.benchmarks import xla_runner
 from gtrxl_tf.replay import unroll
 from gtrxl_tf.settings import config
 from gtrxl_tf.training import learner as learner_lib
+from tools import learner_cost
+from tools import tpu_compiler
+from tools import xla_runner
 
 # Features that a TPU does not have, or that this library avoids there.
 _FORBIDDEN = {

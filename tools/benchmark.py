@@ -1,8 +1,8 @@
 """Measures the machine, memory cores, and a whole run, and prints tables.
 
-  gtrxl benchmark --seeds=0,1,2 --json=/tmp/gtrxl_tf.json
-  gtrxl benchmark --sizes=paper --batches=1,16 --job=
-  gtrxl benchmark --alike --sizes= --job=
+  python -m tools.benchmark --seeds=0,1,2 --json=/tmp/gtrxl_tf.json
+  python -m tools.benchmark --sizes=paper --batches=1,16 --job=
+  python -m tools.benchmark --alike --sizes= --job=
 
 Times are CPU seconds, which are steadier than wall time; cores use one thread. The
 default measurements take about three minutes.
@@ -21,10 +21,16 @@ from typing import Any, Callable
 from absl import flags
 
 import binaries
+from gtrxl_tf.launch import prepare
+from gtrxl_tf.settings import config
+from gtrxl_tf.training import devices
+import tools
+from tools import core_times
+from tools import job
 
 _SIZES = flags.DEFINE_list('sizes', 'small,paper', 'Cores: tiny, small, paper.')
 flags.register_validator(
-    'sizes', lambda sizes: set(sizes) <= {'tiny', 'small', 'paper'},
+    'sizes', lambda sizes: set(sizes) <= set(core_times.SIZES),
     'expected some of tiny, small, paper')
 _ALIKE = flags.DEFINE_bool(
     'alike', False, 'Also every core with two layers of 64, in unrolls of 64 x 32.')
@@ -46,56 +52,46 @@ _JSON = flags.DEFINE_string('json', None, 'A file for the measurements.')
 
 
 def _print_titles(*titles: str) -> None:
-  binaries.print_row(titles)
-  binaries.print_row(['---'] + ['--:'] * (len(titles) - 1))
+  tools.print_row(titles)
+  tools.print_row(['---'] + ['--:'] * (len(titles) - 1))
 
 
 def _informed() -> Any:
   """Returns the informed policy's return in the run's environment, if it has one."""
-  from gtrxl_tf.launch import prepare  # pylint: disable=import-outside-toplevel
-
   experiment = prepare.prepare(_JOB.value, _GIN_BINDINGS.value, check=False)
-  binaries.check_online(experiment, 'job', _JOB.value)
+  tools.check_online(experiment, 'job', _JOB.value)
   return experiment.informed_return()
 
 
 def _apart(function: Callable[..., Any], *arguments) -> Any:
   """Calls a function in a new process of one thread, which shares no memory or caches."""
-  from gtrxl_tf.training import devices  # pylint: disable=import-outside-toplevel
-
   with futures.ProcessPoolExecutor(
       1, multiprocessing.get_context('spawn'), devices.set_threads, (1,)) as pool:
     return pool.submit(function, *arguments).result()
 
 
 def _measure_cores(found: dict) -> None:
-  # pylint: disable=import-outside-toplevel
-  from gtrxl_tf.analysis.benchmarks import cores as cores_lib
-  from gtrxl_tf.analysis.benchmarks import machine
-
   batches = [int(batch) for batch in _BATCHES.value]
-  found['machine'] = peaks = _apart(machine.peaks)
+  found['machine'] = peaks = _apart(core_times.peaks)
   print(f'One thread: {peaks["gflops"]:.0f} GFLOP/s in a product of matrices, '
         f'{peaks["gbps"]:.0f} GB/s in a product of matrix and vector.\n')
   acting = [f'acting in {batch}, CPU ms' for batch in batches]
   if _SIZES.value:
     _print_titles('core', 'learning, CPU ms', 'share of the matrix peak', *acting)
   for size in _SIZES.value:
-    found[size] = row = _apart(machine.measure, size, batches, _REPEAT.value)
+    found[size] = row = _apart(core_times.measure, size, batches, _REPEAT.value)
     share = row['gflop'] / (1e-3 * row['train']) / peaks['gflops']
-    binaries.print_row([size, f'{row["train"]:.0f}', f'{share:.2f}',
-                        *(f'{row[f"act_{batch}"]:.2f}' for batch in batches)])
+    tools.print_row([size, f'{row["train"]:.0f}', f'{share:.2f}',
+                     *(f'{row[f"act_{batch}"]:.2f}' for batch in batches)])
   if _ALIKE.value:
     _print_titles('core', 'parameters', 'learning, CPU ms', *acting)
-    for name in cores_lib.ALIKE:
-      found[name] = row = _apart(machine.measure_alike, name, batches, _REPEAT.value)
-      binaries.print_row([name, f'{row["parameters"]:,}', f'{row["train"]:.0f}',
-                          *(f'{row[f"act_{batch}"]:.2f}' for batch in batches)])
+    for name in core_times.ALIKE:
+      found[name] = row = _apart(core_times.measure_alike, name, batches, _REPEAT.value)
+      tools.print_row([name, f'{row["parameters"]:,}', f'{row["train"]:.0f}',
+                       *(f'{row[f"act_{batch}"]:.2f}' for batch in batches)])
 
 
 def _measure_job(found: dict) -> None:
-  from gtrxl_tf.analysis.benchmarks import job  # pylint: disable=import-outside-toplevel
-
   signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # The run is stopped first.
   informed = _informed()
   files = ' '.join(_JOB.value)
@@ -114,9 +110,9 @@ def _measure_job(found: dict) -> None:
   for seed in _SEEDS.value:
     rows.append(job.measure(
         _JOB.value, int(seed), _STEPS.value, informed, _GIN_BINDINGS.value))
-    binaries.print_row([seed, *(_cell(name, rows[-1][name]) for name in names)])
+    tools.print_row([seed, *(_cell(name, rows[-1][name]) for name in names)])
   if len(rows) > 1:
-    binaries.print_row(['median', *(
+    tools.print_row(['median', *(
         _cell(name, statistics.median([row[name] for row in rows])
               if all(row[name] is not None for row in rows) else None)
         for name in names)])
@@ -129,12 +125,10 @@ def _cell(name: str, value: Any) -> str:
 
 
 def main() -> None:
-  binaries.check_numbers('batches', _BATCHES.value)
-  binaries.check_numbers('seeds', _SEEDS.value, least=0)
+  tools.check_numbers('batches', _BATCHES.value)
+  tools.check_numbers('seeds', _SEEDS.value, least=0)
   if _JSON.value and not pathlib.Path(_JSON.value).absolute().parent.is_dir():
     binaries.refuse(f'--json={_JSON.value}: expected a file in a folder that exists')
-  from gtrxl_tf.settings import config  # pylint: disable=import-outside-toplevel
-
   found = {}
   try:
     if _SIZES.value or _ALIKE.value:

@@ -7,9 +7,9 @@ from absl.testing import absltest
 from absl.testing import parameterized
 import tensorflow as tf
 
-from gtrxl_tf.analysis.benchmarks import learner_hlo
 from gtrxl_tf.training import learner as learner_lib
 from gtrxl_tf.training import tiny_agents_testing
+from tools import learner_hlo
 
 
 class XlaRunnerTest(parameterized.TestCase):

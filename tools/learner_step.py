@@ -1,7 +1,7 @@
 r"""Measures learner steps: their time, and the memory that training takes.
 
-  gtrxl learner_step --gin_file=gin/gtrxl/dmlab30.gin --batch_size=2
-  gtrxl learner_step \
+  python -m tools.learner_step --gin_file=gin/gtrxl/dmlab30.gin --batch_size=2
+  python -m tools.learner_step \
       --sweep=training_memory_90.gin,training_memory_270.gin \
       --models=dt.gin,rate.gin,rate.gin+segment_by_segment.gin
 
@@ -18,6 +18,10 @@ import sys
 from absl import flags
 
 import binaries
+from gtrxl_tf.analysis import models as variants
+from gtrxl_tf.settings import config
+import tools
+from tools import learner_cost
 
 _GIN_FILE = flags.DEFINE_multi_string(
     'gin_file', [], "The experiment's settings; later files override.")
@@ -38,17 +42,12 @@ _PROCESSES = flags.DEFINE_integer(
 
 
 def main() -> None:
-  # pylint: disable=import-outside-toplevel
-  from gtrxl_tf.analysis import models as variants
-  from gtrxl_tf.analysis.benchmarks import learner_cost
-  from gtrxl_tf.settings import config
-
   swept = variants.swept(_SWEEP.value)
   try:
     models = variants.models(_MODELS.value) or {'as it is': variants.Model([], [])}
     sweep = variants.sweep(_SWEEP.value)
-    binaries.print_row([swept] * bool(swept) + list(learner_cost.TITLES))
-    binaries.print_row(['---'] * (1 + bool(swept)) + ['--:'] * (len(learner_cost.TITLES) - 1))
+    tools.print_row([swept] * bool(swept) + list(learner_cost.TITLES))
+    tools.print_row(['---'] * (1 + bool(swept)) + ['--:'] * (len(learner_cost.TITLES) - 1))
     for point in sweep:
       first = None
       for label, model in models.items():
@@ -57,7 +56,7 @@ def main() -> None:
             [*_GIN_BINDINGS.value, *point.bindings, *model.bindings], _BATCH_SIZE.value,
             _REPEAT.value)
         first = first or cost
-        binaries.print_row([point.value] * bool(swept) + learner_cost.cells(label, cost, first))
+        tools.print_row([point.value] * bool(swept) + learner_cost.cells(label, cost, first))
   except config.ConfigError as error:
     sys.exit(f'Stopped: {error}')
   except process.BrokenProcessPool:

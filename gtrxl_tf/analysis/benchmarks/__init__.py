@@ -1,1 +1,0 @@
-"""Measurements: learner steps, memory cores, and how far a run scales."""
