@@ -24,7 +24,7 @@ from gtrxl_tf.analysis import models
 from gtrxl_tf.collecting import episodes as collect
 from gtrxl_tf.datasets import episodes_testing
 from gtrxl_tf.environments import dark_room_batch
-from gtrxl_tf.environments import dmlab_stand_in
+from gtrxl_tf.environments import dmlab_testing
 from gtrxl_tf.launch import prepare
 from gtrxl_tf.settings import config
 from gtrxl_tf.training import experiment as experiment_lib
@@ -79,7 +79,7 @@ class GinTest(parameterized.TestCase):
 
   def prepare(self, files, bindings=()):
     try:
-      with dmlab_stand_in.deepmind_lab():
+      with dmlab_testing.deepmind_lab():
         return prepare.prepare(list(map(str, files)), bindings)
     except config.ConfigError as error:
       self.skip_if_not_installed(error)

@@ -10,7 +10,7 @@ from typing import Any, List, NamedTuple, Optional, Sequence, Tuple
 
 import tensorflow as tf
 
-from gtrxl_tf.environments import dmlab_stand_in
+from gtrxl_tf.environments import dmlab_testing
 from gtrxl_tf.launch import prepare as prepare_lib
 from gtrxl_tf.settings import config
 from gtrxl_tf.training import learner as learner_lib
@@ -76,7 +76,7 @@ def prepare(gin_files: Sequence[str], gin_bindings: Sequence[str],
   Returns:
     A network like the one that learns, the learner, a batch, and its size in words.
   """
-  with dmlab_stand_in.deepmind_lab():
+  with dmlab_testing.deepmind_lab():
     experiment = prepare_lib.prepare(gin_files, gin_bindings)
   rows = batch_size or experiment.batch_size
   if rows % experiment.num_minibatches:

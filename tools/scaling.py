@@ -28,7 +28,7 @@ import tensorflow as tf
 
 import binaries
 from binaries import settings
-from gtrxl_tf.environments import dmlab_stand_in
+from gtrxl_tf.environments import dmlab_testing
 from gtrxl_tf.launch import exit_codes
 from gtrxl_tf.launch import prepare
 from gtrxl_tf.launch import supervisor as supervisor_lib
@@ -228,7 +228,7 @@ def measure_acting(experiment: experiment_lib.OnlineExperiment, num_steps: int
 
 
 def _print_traffic() -> None:
-  with dmlab_stand_in.deepmind_lab():
+  with dmlab_testing.deepmind_lab():
     experiment = prepare.prepare(settings.GIN_FILE.value, settings.GIN_BINDINGS.value)
     tools.check_online(experiment, 'gin_file', settings.GIN_FILE.value)
     acting = measure_acting(experiment, num_steps=20)

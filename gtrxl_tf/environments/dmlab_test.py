@@ -8,7 +8,7 @@ import gin
 import numpy as np
 
 from gtrxl_tf.environments import dmlab
-from gtrxl_tf.environments import dmlab_stand_in
+from gtrxl_tf.environments import dmlab_testing
 from gtrxl_tf.environments import instructions
 from gtrxl_tf.networks import table2
 from gtrxl_tf.settings import config
@@ -19,7 +19,7 @@ FORWARD, FIRE = 0, 14
 class DMLabContractTest(test_utils.EnvironmentTestMixin, parameterized.TestCase):
 
   def make_object_under_test(self):
-    self.enter_context(dmlab_stand_in.deepmind_lab(frames_per_episode=20))
+    self.enter_context(dmlab_testing.deepmind_lab(frames_per_episode=20))
     return dmlab.DMLab('rooms_watermaze', seed=0)
 
   def make_action_sequence(self):
@@ -30,7 +30,7 @@ class DMLabTest(parameterized.TestCase):
 
   def setUp(self):
     super().setUp()
-    self.module = self.enter_context(dmlab_stand_in.deepmind_lab(frames_per_episode=10))
+    self.module = self.enter_context(dmlab_testing.deepmind_lab(frames_per_episode=10))
 
   def tearDown(self):
     gin.clear_config()
@@ -54,7 +54,7 @@ class DMLabTest(parameterized.TestCase):
       self.assertEqual(time_step.observation['rgb'].dtype, np.uint8)
       np.testing.assert_array_equal(
           time_step.observation['instruction'],
-          instructions.hash_instruction(dmlab_stand_in.INSTRUCTION, 16))
+          instructions.hash_instruction(dmlab_testing.INSTRUCTION, 16))
 
   def test_the_instruction_is_padding_where_there_is_none(self):
     time_step = dmlab.DMLab('rooms_watermaze', seed=0).reset()
@@ -162,7 +162,7 @@ class StandInTest(parameterized.TestCase):
 
   def setUp(self):
     super().setUp()
-    self.module = self.enter_context(dmlab_stand_in.deepmind_lab(frames_per_episode=4))
+    self.module = self.enter_context(dmlab_testing.deepmind_lab(frames_per_episode=4))
 
   def _lab(self, **settings):
     return self.module.Lab(**{

@@ -18,7 +18,7 @@ import pytest
 
 from gtrxl_tf import cores
 from gtrxl_tf import environments
-from gtrxl_tf.environments import dmlab_stand_in
+from gtrxl_tf.environments import dmlab_testing
 from gtrxl_tf.networks import actor_critic
 from gtrxl_tf.networks import language
 from gtrxl_tf.networks import torsos
@@ -75,7 +75,7 @@ class WorldsTest(parameterized.TestCase):
     name, _, _ = world.partition('_')
     with contextlib.ExitStack() as stack:
       if name == 'DMLab':
-        stack.enter_context(dmlab_stand_in.deepmind_lab(frames_per_episode=200))
+        stack.enter_context(dmlab_testing.deepmind_lab(frames_per_episode=200))
       try:
         experiment = experiment_lib.OnlineExperiment(
             environment=functools.partial(getattr(environments, name), **settings),
