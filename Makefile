@@ -143,7 +143,8 @@ HOSTILE := malformed_test.py environments/batched_test.py \
     $(addprefix training/online/,keepalive_test.py agreement_test.py multiworker_slow_test.py) \
     $(addprefix launch/,signals_test.py parts_test.py supervisor_test.py train_test.py)
 HOSTILE := $(HOSTILE:%=gtrxl_tf/%) $(addprefix binaries/,datasets_slow_test.py \
-    collect_histories_slow_test.py network_slow_test.py faults_slow_test.py)
+    collect_histories_slow_test.py network_slow_test.py faults_slow_test.py \
+    shared_faults_slow_test.py)
 
 test-hostile: .venv/core ## Try kills, cut cables, full disks, bad files, broken environments
 	$(RUN) pytest -q -s $(ARGS) $(HOSTILE)
