@@ -13,7 +13,6 @@ from absl.testing import parameterized
 import numpy as np
 import portpicker
 import pytest
-import reverb
 import tensorflow as tf
 
 from gtrxl_tf import cores
@@ -22,10 +21,10 @@ from gtrxl_tf.agents import vmpo
 from gtrxl_tf.environments import t_maze
 from gtrxl_tf.networks import actor_critic
 from gtrxl_tf.networks import torsos
-from gtrxl_tf.replay import reverb_writer
+from gtrxl_tf.replay import connection
+from gtrxl_tf.replay import replay_testing
 from gtrxl_tf.replay import server as server_lib
 from gtrxl_tf.replay import server_lost
-from gtrxl_tf.replay import weights
 from gtrxl_tf.settings import config
 from gtrxl_tf.training import checkpoints
 from gtrxl_tf.training import devices
@@ -51,19 +50,22 @@ def _network(action_spec):
 
 class OnlineTrainingTest(parameterized.TestCase):
 
-  def start(self):
-    """Starts a server, and a writer of rows that are the same in every test."""
+  def start(self, with_server=False):
+    """Makes a replay, and a writer of rows that are the same in every test."""
     experiment = self.experiment(1)
-    self.port = portpicker.pick_unused_port()
-    self.variables = experiment.make_agent().target.variables
-    self.server = server = server_lib.serve(
-        self.port, experiment.row_spec(), _T, experiment.memory_length, 100,
-        self.variables)
-    self.addCleanup(server.stop)
     self.row_spec = experiment.row_spec()
-    self.writer = reverb_writer.ReverbWriter(
-        reverb.Client(f'localhost:{self.port}'), self.row_spec, _T,
-        experiment.memory_length)
+    if with_server:
+      replay_testing.require_reverb(self)
+      port = portpicker.pick_unused_port()
+      self.server = server_lib.serve(
+          port, self.row_spec, _T, experiment.memory_length, experiment.queue_size,
+          experiment.acting_network.variables)
+      self.addCleanup(self.server.stop)
+      self.address = f'localhost:{port}'
+    else:
+      self.address = replay_testing.memory(self, experiment)
+    self.replay = connection.connect(self.address, experiment.layout)
+    self.writer = self.replay.writer(0)
     self.addCleanup(self.writer.close)
     self.writer.open()
     self.random = np.random.RandomState(0)
@@ -73,6 +75,7 @@ class OnlineTrainingTest(parameterized.TestCase):
         environment=lambda seed: t_maze.TMaze(3, seed=seed), network=_network,
         agent=functools.partial(
             vmpo.VMPOAgent, target_update_period=target_update_period),
+        queue_batches=50,
         environment_steps=num_batches * _STEPS_A_BATCH, unroll_length=_T,
         batch_size=_ITEMS * _E, environments_per_actor=_E,
         optimizer=optimizers.Adam(1e-2), max_age=100,
@@ -102,10 +105,10 @@ class OnlineTrainingTest(parameterized.TestCase):
     return trainer.OnlineTrainer(
         experiment, training_lib.Process(
             self.folder, strategy or tf.distribute.get_strategy(),
-            lambda: should_stop() or time.time() > deadline, f'localhost:{self.port}'))
+            lambda: should_stop() or time.time() > deadline, self.address))
 
   def test_several_workers_do_not_share_batches_that_actors_wait_for(self):
-    self.port = None  # It needs no server.
+    self.address = None  # It needs no replay.
     with mock.patch.object(devices, 'num_workers', return_value=2):
       with self.assertRaisesRegex(
           config.ConfigError,
@@ -158,7 +161,7 @@ class OnlineTrainingTest(parameterized.TestCase):
     for name, value in whole.items():
       np.testing.assert_array_equal(value, resumed[name], name)
     # Online and target network, their duals, Adam's moments and step.
-    self.assertGreater(len(whole), 4 * len(self.variables))
+    self.assertGreater(len(whole), 4 * len(self.experiment(1).acting_network.variables))
 
   def rates(self, training):
     """Trains to the end or until it should stop; returns each step's learning rate."""
@@ -237,7 +240,8 @@ class OnlineTrainingTest(parameterized.TestCase):
     self.assertEqual([row['unrolls'] for row in rows], [4, 8, 12])
     self.assertEqual([row['unrolls_duplicate'] for row in rows], [0, 0, 0])
     self.assertEqual(rows[-1]['oldest_unroll'], 6)  # Batches, of the first weights.
-    channel = weights.WeightsChannel(f'localhost:{self.port}', self.variables)
+    variables = self.experiment(1).acting_network.variables
+    channel = self.replay.weights(variables)
     self.assertEqual(channel.receive(), 6)
 
   @pytest.mark.long
@@ -275,7 +279,7 @@ class OnlineTrainingTest(parameterized.TestCase):
 
   @pytest.mark.medium
   def test_a_server_with_other_settings_is_refused(self):
-    self.start()
+    self.start(with_server=True)
     with self.assertRaisesRegex(
         config.ConfigError, "^the learner's unrolls do not fit the server's: .*has shape "
         r'\(6, 2.*expected'):
@@ -283,7 +287,7 @@ class OnlineTrainingTest(parameterized.TestCase):
 
   @pytest.mark.long
   def test_a_learner_that_waits_for_a_dead_server_can_be_told_to_stop(self):
-    self.start()
+    self.start(with_server=True)
     self.feed(1)
     died = []
 
@@ -342,7 +346,7 @@ class OnlineTrainingTest(parameterized.TestCase):
 
   @pytest.mark.medium
   def test_a_learner_whose_server_gets_other_settings_saves_first(self):
-    self.start()
+    self.start(with_server=True)
     self.feed(2)
 
     def connect_again():
@@ -399,24 +403,25 @@ class OnlineTrainingTest(parameterized.TestCase):
   @pytest.mark.long
   def test_actors_get_the_target_network_at_its_start_and_at_every_update(self):
     self.start()
-    channel = weights.WeightsChannel(f'localhost:{self.port}', self.variables)
     initial = [v.numpy() for v in self.experiment(1).make_agent().target.variables]
+    variables = self.experiment(1).make_agent().target.variables
+    channel = self.replay.weights(variables)
     self.feed(1)
     self.training(self.experiment(1)).train()
     self.assertEqual(channel.receive(), 0)
-    for variable, value in zip(self.variables, initial):
+    for variable, value in zip(variables, initial):
       np.testing.assert_array_equal(variable, value)
     self.feed(2)
     self.training(self.experiment(3), self.folder).train()
     self.assertEqual(channel.receive(), 2)
-    changes = [np.abs(v - w).max() for v, w in zip(self.variables, initial)]
+    changes = [np.abs(v - w).max() for v, w in zip(variables, initial)]
     self.assertGreater(min(changes), 0)
     # A restarted learner publishes the weights that acted when it saved.
     self.feed(1)
     self.training(self.experiment(4), self.folder).train()
     self.assertEqual(channel.receive(), 4)
     saved = self.checkpoint(self.folder)
-    for variable in self.variables:
+    for variable in variables:
       self.assertTrue(any(np.array_equal(variable, value) for name, value
                           in saved.items() if name.startswith('agent/target')))
 
@@ -469,7 +474,7 @@ class OnlineTrainingTest(parameterized.TestCase):
 
   @pytest.mark.long
   def test_a_learner_that_takes_no_step_logs_once_what_it_waits_for(self):
-    self.start()
+    self.start(with_server=True)
 
     def stalls(log_line, stall_seconds=3):
       def reported():
@@ -488,7 +493,7 @@ class OnlineTrainingTest(parameterized.TestCase):
     said = stalls(
            r'learner: no usable unroll for \d s, at learner step 0: it waits for actors, '
            'which send nothing; 0 unrolls in the queue, 0 refused since the last step, weights of '
-           'step 0 at the server and of step 0 at the learner$')
+           'step 0 published and of step 0 at the learner$')
     self.assertRegex(said, r'learner: no unroll has come for \d s: it connects again')
     time.sleep(2)  # The previous learner's stream ends.
     self.feed(2, target_step=np.int64(7))
