@@ -159,13 +159,17 @@ def scaling(spec: specs.Array) -> Tuple[np.ndarray, np.ndarray]:
   """Returns what networks subtract from each number of an array, and then divide by.
 
   Numbers with two bounds end up within [-1, 1], or within [0, 1] if none is negative, so
-  that nothing stays nothing. Bounds within [-1, 1] leave numbers as they are.
+  that nothing stays nothing. Bounds within [-30, 30] leave floats as they are: networks
+  learn from them, and generous bounds would hide them. Acrobot's velocities are within 28
+  and mostly below 3; PPO learned it in 60,000 steps, and scaled, in three seeds, after
+  300,000 or not in 500,000.
 
-  >>> scaling(specs.BoundedArray((4,), np.float32, [0, -4, -1, 0], [9, 8, 1, np.inf]))
-  (array([0., 2., 0., 0.]), array([9., 6., 1., 1.]))
+  >>> scaling(specs.BoundedArray((4,), np.float32, [0, -40, -9, 0], [90, 80, 9, np.inf]))
+  (array([ 0., 20.,  0.,  0.]), array([90., 60.,  1.,  1.]))
   """
   (low, high), (middle, half) = bounds(spec), middle_and_half(spec)
-  stays = (low >= -1) & (high <= 1) | np.isinf(high - low)
+  most = 1 if is_discrete(spec) else 30
+  stays = (low >= -most) & (high <= most) | np.isinf(high - low)
   return (np.where(stays, 0., middle - half * (low >= 0)),
           np.where(stays, 1., half + half * (low >= 0)))
 

@@ -101,7 +101,7 @@ class ErrorsTest(tf.test.TestCase):
           errors.observation[i],
           _categorical(red, observation['colour'][i][0] - 1)
           + _categorical(green, observation['colour'][i][1])
-          + _gaussian(place, observation['place'][i] / 4)  # By its bounds.
+          + _gaussian(place, observation['place'][i])
           + 7 * np.mean(np.log(1 + np.exp(pixels)) - labels * pixels), rtol=1e-4)
       self.assertAllClose(errors.action[i], 0 if first else (
           _categorical(grips, grip) + _gaussian(moves, move)), rtol=1e-4)

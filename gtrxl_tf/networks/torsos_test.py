@@ -26,9 +26,9 @@ class VectorTorsoTest(tf.test.TestCase, parameterized.TestCase):
     self.assertAllClose(outputs, expected)
 
   def test_numbers_are_scaled_by_the_bounds_that_it_expects(self):
-    observation = {'a': tf.constant([[5., 2.]]), 'b': tf.constant([3_000_000_000])}
+    observation = {'a': tf.constant([[50., 2.]]), 'b': tf.constant([3_000_000_000])}
     torso = torsos.VectorTorso(units=())
-    torso.expect({'a': specs.BoundedArray((2,), np.float32, [0, -1], [10, np.inf]),
+    torso.expect({'a': specs.BoundedArray((2,), np.float32, [0, -1], [100, np.inf]),
                   'b': specs.BoundedArray((), np.int64, 0, 10 ** 9)})
     self.assertAllClose(torso(observation, batch_dims=1), [[0.5, 2, 3]])
     torso = torsos.VectorTorso(units=(), num_indices=3)
