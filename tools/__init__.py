@@ -1,7 +1,7 @@
 """Measurements and checks for those who work on the library; run them from a clone.
 
 They are not in the wheel. Nothing in gtrxl_tf/ or binaries/ imports them, except tests.
-Tests import none of those that have flags: flags would clash.
+No test imports a tool that has flags: flags of two programs would clash.
 """
 
 from typing import Any, Sequence
