@@ -33,7 +33,7 @@ from gtrxl_tf.training.online import experiment as experiment_lib
 _RESTARTS = 20
 _SAME_WAY = 2
 _SAME_WITHIN_SECONDS = 600
-# These come from outside, as from the system when memory has run out.
+# These signals come from outside, for example from the system when memory runs out.
 _KILLS = -signal.SIGKILL, -signal.SIGTERM
 # A number, or an array of them that a message may show in part.
 _NUMBERS = re.compile(
@@ -122,10 +122,10 @@ def threads_of_learner(experiment: experiment_lib.OnlineExperiment) -> int:
 
 
 class Supervisor:
-  """Runs a learner, N actors and further parts as processes.
+  """Runs a learner, N actors and other parts as processes.
 
-  The further parts are a Reverb server, unless the processes share memory, and an
-  evaluator and inference servers, where the settings ask for them.
+  If the settings ask for them, it also runs a Reverb server, an evaluator and inference
+  servers.
 
   A part that dies is started again and finds the others: they share memory, or connect
   to the server again; a new learner resumes from its checkpoint. A part that dies too

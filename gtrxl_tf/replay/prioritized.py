@@ -113,7 +113,7 @@ class Table:
     self._random = np.random.default_rng(list(seed))
     self._header, self._priorities, *leaves = _open(path, specs(settings, signature))
     self._leaves = tf.nest.pack_sequence_as(signature, leaves)
-    self._powers = np.zeros(self._capacity)  # Of the priorities; 0 where there is no item.
+    self._powers = np.zeros(self._capacity)  # 0 where there is no item.
     self._set(np.flatnonzero(self._priorities), self._priorities[self._priorities > 0])
     self._sampled = np.zeros(0, np.int64)
 
@@ -124,7 +124,7 @@ class Table:
 
   @property
   def is_filled(self) -> bool:
-    """Whether the table has at least `min_unrolls` unrolls."""
+    """True once the table has at least `min_unrolls` unrolls."""
     return self.size >= self._settings.min_unrolls
 
   def add(self, unrolls: unroll_lib.Unroll) -> None:

@@ -121,7 +121,7 @@ class Connection:
     return Weights(self, variables)
 
   def queue(self, num_items: int, ledger: staleness.Ledger, *_: Any) -> Queue:
-    """Returns the learner's end of the queue; a lost server is none of its concerns."""
+    """Returns the learner's end of the queue. The other arguments are about servers."""
     return Queue(self, num_items, ledger)
 
 
@@ -244,7 +244,7 @@ class Queue:
     """Returns the next batch; None if the learner should stop.
 
     Args:
-      alive_or_stop: called every second; returns whether to stop.
+      alive_or_stop: called at least every second; returns whether to stop.
     """
     connection = self._connection
     while self._copied < self._num_items:

@@ -70,7 +70,7 @@ class Connection(rings.Connection):
     self.address, self.name = path, f'the memory {path}'
     specs = rings.specs(layout)
     try:
-      # Each connection opens the file anew, since descriptors that are copies share a lock.
+      # Each connection opens the file itself: duplicated descriptors would share a lock.
       self._descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC)
     except OSError as error:
       raise config.ConfigError(

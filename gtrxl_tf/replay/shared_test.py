@@ -60,7 +60,7 @@ class _Values:
     return [np.full(x.shape, self.value, x.dtype.as_numpy_dtype) for x in _WEIGHTS]
 
   def assign(self, vectors):
-    value, = set(np.concatenate(vectors))  # Of half-new weights there would be two.
+    value, = set(np.concatenate(vectors))  # Half-new weights would have two values.
     self.value = int(value)
 
 

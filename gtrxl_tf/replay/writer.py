@@ -69,7 +69,7 @@ class UnrollWriter(abc.ABC):
     if identity is None:
       identity = int(np.random.default_rng().integers(2**31))
     self._next_id = identity << 32
-    self._rows = 0  # Of the current unroll.
+    self._rows = 0  # Rows of the current unroll.
     self._half_row = False  # True if `end_unroll` wrote a part of the next row.
     self._checked = False  # True once a row of this stream was compared by name.
 
@@ -176,7 +176,7 @@ class UnrollWriter(abc.ABC):
   @property
   @abc.abstractmethod
   def is_open(self) -> bool:
-    """Whether the writer is connected."""
+    """True if the writer is connected."""
 
   @abc.abstractmethod
   def close(self) -> None:

@@ -11,7 +11,6 @@ import tensorflow as tf
 
 from gtrxl_tf.replay import connection
 from gtrxl_tf.replay import prioritized
-from gtrxl_tf.replay import rings
 from gtrxl_tf.replay import server_lost
 from gtrxl_tf.replay import staleness
 from gtrxl_tf.replay import unroll
@@ -92,8 +91,7 @@ class OnlineTrainer(trainer.Trainer):
     self._steps = self._steps_then = int(self._environment_steps)
     self._counted = self._ledger.environment_steps
     self._published_step = self.step - self.step % self._agent.publish_period
-    self._replay = (rings.Connection(experiment.layout) if process.server is None
-                    else connection.connect(process.server, experiment.layout))
+    self._replay = connection.connect(process.server, experiment.layout)
     self._channel = self._make_channel()
     self._refused_before = self._ledger.refused  # At the last learner step.
     self._unrolls_seen = 0
