@@ -101,8 +101,11 @@ setuptools.setup(
         # rliable's arch 7 fails with pandas 3.
         'figures': ['pandas<3', 'rliable>=1.2,<2'],
         'serve': ['aiohttp>=3.10'],
-        'dev': ['aiohttp>=3.10', 'hypothesis>=6.100', 'kubernetes-validate>=1.30',
-                'pytest>=7', 'pytest-random-order>=1.1', 'pytest-rerunfailures>=14',
-                'pytest-xdist>=3', 'ruff>=0.9'],
+        'dev': ['aiohttp>=3.10', 'gymnasium>=1.0', 'hypothesis>=6.100',
+                'kubernetes-validate>=1.30', 'pytest>=7', 'pytest-random-order>=1.1',
+                'pytest-rerunfailures>=14', 'pytest-xdist>=3', 'ruff>=0.9',
+                # TensorFlow 2.15 needs an older typing_extensions than IPython.
+                "ipykernel>=6; python_version >= '3.12'",
+                "nbclient>=0.10; python_version >= '3.12'"],
     },
 )

@@ -14,18 +14,32 @@ from binaries import commands_testing
 from binaries import readme_test
 
 _RUNNING = (commands_testing.ROOT / 'docs' / 'running.md').read_text(encoding='utf-8')
-TRAINS, LOADS = re.findall(r'```python\n(.*?)```', _RUNNING, re.DOTALL)
+LOADS, = re.findall(r'```python\n(.*?)```', _RUNNING, re.DOTALL)
+_TRAINS = '''
+import gtrxl_tf
+import my_world
+run = gtrxl_tf.train(my_world.Recall, steps=20_000, root_dir='runs/recall',
+                     settings={'TransformerXL.memory_length': 16})
+assert run.done
+'''
 
 
 class OwnEnvironmentTest(absltest.TestCase):
 
+  def test_the_first_lines(self):
+    folder = pathlib.Path(self.enter_context(tempfile.TemporaryDirectory()))
+    self.assertIn('300_000', readme_test.FRONT)
+    short = readme_test.FRONT.replace('300_000', '3_000')
+    (folder / 'first.py').write_text(
+        f'{short}assert environment.action_space.contains(action)\n', encoding='utf-8')
+    subprocess.run([sys.executable, 'first.py'], check=True, cwd=folder,
+                   env={**os.environ, 'PYTHONPATH': str(commands_testing.ROOT)})
+
   def test_a_run_from_python(self):
     folder = pathlib.Path(self.enter_context(tempfile.TemporaryDirectory()))
     readme_test.write_world(folder)
-    self.assertIn('environment_steps = 300000', TRAINS)
-    short = TRAINS.replace('environment_steps = 300000', 'environment_steps = 20000')
     for name, code in (
-        ('trains', short + '  assert code == 0, code\n'),
+        ('trains', _TRAINS),
         ('loads', LOADS + 'assert 0 <= evaluation.means["return"] <= 1, evaluation\n'
                           'assert returns and network.core.memory_length == 16\n')):
       (folder / f'{name}.py').write_text(code, encoding='utf-8')
@@ -39,7 +53,7 @@ class OwnEnvironmentTest(absltest.TestCase):
     command, = [x for x in commands_testing.commands(readme_test.README)
                 if 'my_world.gin' in x]
     command = command.replace('my_world.gin', f'{folder}/my_world.gin')
-    command = re.sub(r'runs/', f'{folder}/runs/', command)
+    command = re.sub(r'runs/recall_vmpo', f'{folder}/runs/recall', command)
     setting = 'OnlineExperiment.environment_steps'
     self.assertIn(f'{setting} = ', readme_test.SETTINGS)
     def run(arguments, **kwargs):

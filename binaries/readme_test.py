@@ -28,7 +28,9 @@ README = _read('README.md')
 _PAGES = sorted(str(path.relative_to(_ROOT)) for path in (
     *_ROOT.glob('*.md'), *_ROOT.glob('docs/**/*.md')))
 
-CORE, WORLD, POLICY = re.findall(r'```python\n(.*?)```', README, re.DOTALL)
+FRONT, CORE, WORLD = re.findall(r'```python\n(.*?)```', README, re.DOTALL)
+POLICY = re.search(r'In your own program\n.*?```python\n(.*?)```', _read('docs/serving.md'),
+                   re.DOTALL)[1]
 SETTINGS = textwrap.dedent(re.search(
     r'^    import my_world\n(    .*\n)*', README, re.MULTILINE).group())
 

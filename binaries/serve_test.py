@@ -23,7 +23,7 @@ from gtrxl_tf.serving import policy_testing
 
 _ROOT = pathlib.Path(__file__).parents[1]
 _NUM_CLIENTS, _NUM_STEPS = 6, 20
-CLIENT, _ = re.findall(
+_, CLIENT, _ = re.findall(
     r'```python\n(.*?)```', (_ROOT / 'docs/serving.md').read_text('utf-8'), re.DOTALL)
 
 

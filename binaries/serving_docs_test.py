@@ -15,7 +15,7 @@ from gtrxl_tf.serving import export
 from gtrxl_tf.serving import policy_testing
 
 _PAGE = pathlib.Path(__file__).parents[1] / 'docs' / 'serving.md'
-_, RECIPE = re.findall(r'```python\n(.*?)```', _PAGE.read_text('utf-8'), re.DOTALL)
+*_, RECIPE = re.findall(r'```python\n(.*?)```', _PAGE.read_text('utf-8'), re.DOTALL)
 
 
 class _StandIn(http.server.BaseHTTPRequestHandler):

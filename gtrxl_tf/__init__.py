@@ -12,11 +12,11 @@ import sys
 _PACKAGES = ('agents', 'cores', 'datasets', 'environments', 'losses', 'networks')
 # What is called most, and the module of each.
 _FUNCTIONS = {
-    'Run': 'launch.session',
+    'Run': 'analysis.session',
     'check_env': 'launch.checking',
-    'compare': 'analysis.comparing',
+    'compare': 'analysis.session',
     'load_policy': 'serving.acting',
-    'train': 'launch.session',
+    'train': 'analysis.session',
 }
 
 # pylint: disable-next=undefined-all-variable

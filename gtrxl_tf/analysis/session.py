@@ -12,6 +12,9 @@ import pathlib
 import sys
 from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Union
 
+from gtrxl_tf.analysis import comparison_runs
+from gtrxl_tf.analysis import films
+from gtrxl_tf.analysis import run_attention
 from gtrxl_tf.launch import prepare
 from gtrxl_tf.launch import signals
 from gtrxl_tf.launch import train as train_lib
@@ -80,8 +83,33 @@ class Run:
     with gin_lib.own_gin():
       train_lib.draw_curve(
           prepare.prepare([str(self._folder.config)], [], check=False), self._folder)
-    show_picture(self._folder.curve)
+    _show(self._folder.curve)
     return self._folder.curve
+
+  def attention(self, episode: int = 0) -> pathlib.Path:
+    """Draws what the core attends to in an episode, see `gtrxl attention`.
+
+    Returns:
+      The folder of the pictures; a notebook shows them.
+    """
+    with gin_lib.own_gin():
+      run_attention.draw(self._folder, episode)
+    for picture in sorted((self.root_dir / 'attention').glob('*.png')):
+      _show(picture)
+    return self.root_dir / 'attention'
+
+  def film(self) -> pathlib.Path:
+    """Films an episode of the policy, shows it in a notebook, and returns its path.
+
+    The pictures are those of the environment's `render()`, or the image that it shows.
+    """
+    path = self._folder.videos / 'episode_0.gif'
+    with gin_lib.own_gin():
+      experiment = prepare.prepare([str(self._folder.config)], [], check=False)
+      played, = films.play(experiment, experiment.best_policy(self._folder), 1)
+      films.write(path, played.frames)
+    _show(path)
+    return path
 
   def policy(self) -> acting.Policy:
     """Loads the run's policy, see `gtrxl_tf.load_policy`; also if it was interrupted."""
@@ -94,7 +122,7 @@ class Run:
     return acting.load_policy(self.root_dir)
 
 
-def show_picture(path: pathlib.Path) -> None:
+def _show(path: pathlib.Path) -> None:
   """Shows a picture, if this process is that of a notebook."""
   ipython = sys.modules.get('IPython')
   if ipython and ipython.get_ipython():
@@ -159,6 +187,49 @@ def train(environment: Any = None, *, root_dir: Union[str, os.PathLike],
         [*files, *map(str, gin_files)], lines, folder, lambda: stopped or interrupted(),
         allow_changes, seen)
   return Run(folder.root)
+
+
+def compare(environment: Any, *, root_dir: Union[str, os.PathLike],
+            cores: Sequence[str] = ('gtrxl', 'lstm', 'memoryless'), seeds: int = 3,
+            agent: Any = None, steps: Optional[int] = None, num_actors: int = 0,
+            dataset: Optional[str] = None,
+            settings: Optional[Mapping[str, Any]] = None) -> str:
+  """Trains each core with each seed as `gtrxl_tf.train` does, and reports on all runs.
+
+  The folders are those of `gtrxl compare`, and so are the tables and pictures.
+
+  Args:
+    environment: see `shortcuts.gin`.
+    root_dir: a folder for all runs. The same call continues what is there.
+    cores: names of files in gin/cores or, with a dataset, in gin/rate/models.
+    seeds: runs of each core, with the seeds 0, 1, ...
+    agent: see `shortcuts.gin`.
+    steps: see `shortcuts.gin`.
+    num_actors: see `gtrxl_tf.train`.
+    dataset: see `shortcuts.gin`.
+    settings: see `gtrxl_tf.train`.
+
+  Returns:
+    The tables as Markdown. In a notebook, the picture is shown.
+  """
+  given = dict(agent=agent, steps=steps, dataset=dataset)
+  root = pathlib.Path(root_dir)
+  for seed in range(seeds):
+    for core in cores:
+      run = train(
+          environment, core=core, **given, root_dir=root / core / f'seed_{seed}',
+          seed=seed, num_actors=num_actors, settings=settings)
+      if not run.done:
+        return f'Interrupted in {run.root_dir}. The same call continues.'
+  with gin_lib.own_gin():
+    files, lines = shortcuts.gin(environment, cores[0], **given)
+    lines += [f'OnlineExperiment.num_actors = {num_actors}'] * (dataset is None)
+    text = comparison_runs.Comparison(
+        root, files, [*lines, *shortcuts.lines(settings or {})],
+        cores if dataset is None else [f'rate/models/{core}.gin' for core in cores],
+        range(seeds), None, True, 'gtrxl_tf.compare').report()
+  _show(root / 'comparison.png')
+  return text
 
 
 def _check_edited(folder: run_folder.RunFolder, allow_changes: bool) -> None:

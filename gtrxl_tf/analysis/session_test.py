@@ -1,4 +1,4 @@
-"""Tests of session.py and checking.py: training and checks called from Python."""
+"""Tests of session.py and of launch/checking.py: training and checks called from Python."""
 
 import contextlib
 import io
@@ -26,6 +26,8 @@ _SMALL = {'OnlineExperiment.unroll_length': 4, 'OnlineExperiment.batch_size': 8,
 
 class Task(gymnasium.Env):
   """Rewards the action that the first observation names, two steps later."""
+  metadata = {'render_modes': ['rgb_array']}
+  render_mode = 'rgb_array'
   observation_space = gymnasium.spaces.Box(0., 1., (2,))
   action_space = gymnasium.spaces.Discrete(2, start=5)
 
@@ -38,6 +40,9 @@ class Task(gymnasium.Env):
     self.time += 1
     ends = self.time == 3
     return np.zeros(2, np.float32), float(ends and action - 5 == self.sign), ends, False, {}
+
+  def render(self):
+    return np.full([8, 8, 3], 80 * self.time, np.uint8)
 
 
 def _train(environment, folder, steps=64, settings=(), **kwargs):
@@ -66,6 +71,7 @@ class SessionTest(absltest.TestCase):
     played = run.evaluate(episodes=10)
     self.assertEqual((len(played.returns), set(played.lengths)), (10, {3}))
     self.assertEqual(run.plot(), pathlib.Path(self.folder, 'curve.png'))
+    self.assertTrue(run.film().exists())
     edited = type('Own', (Task,), {'__module__': '__main__', 'step': lambda self, x: x})
     with self.assertRaisesRegex(config.ConfigError, 'Own was edited'):
       _train(edited, self.folder)
@@ -134,10 +140,18 @@ class CheckEnvTest(absltest.TestCase):
     class Endless(dm_env.Environment):
       def __init__(self, seed):
         del seed
-      observation_spec = lambda self: specs.Array([1], np.float32)
-      action_spec = lambda self: specs.DiscreteArray(2)
-      reset = lambda self: dm_env.restart(np.zeros(1, np.float32))
-      step = lambda self, action: dm_env.transition(0.001, np.full(1, 5000, np.float32))
+
+      def observation_spec(self):
+        return specs.Array([1], np.float32)
+
+      def action_spec(self):
+        return specs.DiscreteArray(2)
+
+      def reset(self):
+        return dm_env.restart(np.zeros(1, np.float32))
+
+      def step(self, action):
+        return dm_env.transition(0.001, np.full(1, 5000, np.float32))
 
     self.assertRegex('\n'.join(self.found(Unseeded)), 'seed differ(.|\n)*every reward was 0')
     self.assertRegex('\n'.join(self.found(Wrong)), 'finite')
