@@ -1,9 +1,9 @@
 """A PPO loop of your own around a memory core: CartPole without velocities.
 
-Nothing but the core is of this library. With positions alone, an agent must remember the
-last observations to balance the pole.
+Nothing but the core is of this library. From positions alone, an agent must remember what it
+saw to balance the pole.
 
-  python examples/ppo_loop.py --core=gtrxl   # Or lstm, or none for no memory.
+  python examples/ppo_loop.py --core=gtrxl   # Or lstm, or none.
 """
 
 import argparse
@@ -20,26 +20,28 @@ CORES = {'gtrxl': lambda: cores.TransformerXL(1, 64, 4, 16, mlp_dim=64, memory_l
          'none': lambda: cores.Memoryless(num_layers=1, hidden_dim=64)}
 
 
-def main(argv=None) -> float:
+def main(argv=None) -> None:
   parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
   parser.add_argument('--core', choices=CORES, default='gtrxl')
-  parser.add_argument('--steps', type=int, default=250_000)
   parser.add_argument('--seed', type=int, default=0)
+  parser.add_argument('--short', action='store_true', help='two updates only')
   args = parser.parse_args(argv)
   tf.keras.utils.set_random_seed(args.seed)
-  envs = gymnasium.make_vec('CartPole-v1', ENVS)
-  torso, core = tf.keras.layers.Dense(64, 'relu'), CORES[args.core]()
+  random, updates = np.random.default_rng(args.seed), 2 if args.short else 500
+  envs, core = gymnasium.make_vec('CartPole-v1', ENVS), CORES[args.core]()
   core.build([None, None, 64])
-  policy, value = tf.keras.layers.Dense(2), tf.keras.layers.Dense(1)
-  optimizer = tf.keras.optimizers.Adam(1e-3)
+  torso, policy, value = (tf.keras.layers.Dense(n, a) for n, a in (
+      (64, 'relu'), (2, None), (1, None)))
+  optimizer = tf.keras.optimizers.Adam(
+      tf.keras.optimizers.schedules.PolynomialDecay(1e-3, updates * EPOCHS, 1e-4))
 
   @tf.function(jit_compile=True)
-  def act(seen, first, cache, noise):  # One step of each environment.
+  def act(seen, first, cache, noise):  # A step of each environment.
     outputs, cache = core.step(torso(seen), first, cache)
-    return tf.argmax(policy(outputs) + noise, axis=-1), cache  # A sample (Gumbel).
+    return tf.argmax(policy(outputs) + noise, axis=-1), cache  # A sample, as of Gumbel.
 
   @tf.function
-  def unroll(seen, first, state):  # All steps at once, [ENVS, STEPS + 1, ...].
+  def unroll(seen, first, state):  # Many steps at once, [ENVS, time, ...].
     outputs, state = core(torso(seen), first, state)
     return tf.nn.log_softmax(policy(outputs)), value(outputs)[..., 0], state
 
@@ -47,51 +49,44 @@ def main(argv=None) -> float:
   def learn(seen, first, state, action, old, advantage, target, valid):
     with tf.GradientTape() as tape:
       logits, values, _ = unroll(seen, first, state)
-      chosen = tf.gather(logits[:, :-1], action, axis=-1, batch_dims=2)
-      ratio = tf.exp(chosen - old)
-      gain = tf.minimum(ratio * advantage, tf.clip_by_value(ratio, 1 - CLIP, 1 + CLIP) * advantage)
-      entropy = -tf.reduce_sum(tf.exp(logits) * logits, axis=-1)[:, :-1]
-      loss = -gain - 0.01 * entropy + 0.5 * tf.square(values[:, :-1] - target)
+      ratio = tf.exp(tf.gather(logits[:, :-1], action, batch_dims=2) - old)
+      gain = tf.minimum(ratio * advantage,
+                        tf.clip_by_value(ratio, 1 - CLIP, 1 + CLIP) * advantage)
+      loss = 0.5 * tf.square(values[:, :-1] - target) - gain
       loss = tf.reduce_sum(loss * valid) / tf.reduce_sum(valid)
-    variables = sum((x.trainable_variables for x in (torso, core, policy, value)), [])
+    variables = [x for part in (torso, core, policy, value) for x in part.trainable_variables]
     gradients, _ = tf.clip_by_global_norm(tape.gradient(loss, variables), 0.5)
     optimizer.apply_gradients(zip(gradients, variables))
 
-  observation, _ = envs.reset(seed=args.seed)
-  seen, first = observation[:, [0, 2]].astype('f'), np.ones(ENVS, bool)
-  state, random = core.initial_state(ENVS), np.random.default_rng(args.seed)
-  totals, returns, done = np.zeros(ENVS), [], np.zeros(ENVS, bool)
-  for iteration in range(args.steps // (ENVS * STEPS)):
+  seen, first = envs.reset(seed=args.seed)[0][:, [0, 2]].astype('f'), np.ones(ENVS, bool)
+  state, totals, returns, over = core.initial_state(ENVS), np.zeros(ENVS), [], ~first
+  for update in range(updates):
     rows, cache = [], core.cache(state)
     for _ in range(STEPS):
-      noise = random.gumbel(size=(ENVS, 2)).astype('f')
-      action, cache = act(seen, first, cache, noise)
-      action, valid, before = action.numpy(), ~done, (seen, first)
-      observation, reward, ended, cut, _ = envs.step(action)  # After an end it resets.
-      first, done, seen = done, ended | cut, observation[:, [0, 2]].astype('f')
+      action, cache = act(seen, first, cache, random.gumbel(size=(ENVS, 2)).astype('f'))
+      observation, reward, ended, cut, _ = envs.step(action.numpy())  # After an end it resets.
       # Values of about 1 leave the policy its share of the gradient.
-      rows.append((*before, action, 0.03 * reward.astype('f'), ended, done, valid))
-      totals = totals * valid + reward
-      returns += totals[done].tolist()
-    *columns, action, reward, ended, done_after, valid = (
-        np.stack(x, axis=1) for x in zip(*rows))
-    all_seen, all_first = (np.concatenate([x, last[:, None]], axis=1)
-                           for x, last in zip(columns, (seen, first)))
-    logits, values, _ = (x.numpy() if tf.is_tensor(x) else x
-                         for x in unroll(all_seen, all_first, state))
-    old = np.take_along_axis(logits[:, :-1], action[..., None], axis=-1)[..., 0]
-    advantage, following = np.zeros_like(reward), 0.0
+      row = seen, first, action, 0.03 * reward.astype('f'), ~ended, ~(ended | cut), ~over
+      rows.append(row)
+      totals = totals * ~over + reward
+      seen, first, over = observation[:, [0, 2]].astype('f'), over, ended | cut
+      returns += totals[over].tolist()
+    *inputs, action, reward, survives, goes_on, valid = (np.stack(x, 1) for x in zip(*rows))
+    inputs = [np.concatenate([x, y[:, None]], 1) for x, y in zip(inputs, (seen, first))]
+    logits, values, _ = unroll(*inputs, state)
+    old, values = tf.gather(logits[:, :-1], action, batch_dims=2), values.numpy()
+    advantage, later = np.zeros_like(reward), 0.0
     for t in reversed(range(STEPS)):  # Generalized advantage estimation.
-      delta = reward[:, t] + DISCOUNT * values[:, t + 1] * ~ended[:, t] - values[:, t]
-      advantage[:, t] = following = delta + DISCOUNT * LAMBDA * ~done_after[:, t] * following
-    target = advantage + values[:, :-1]
-    advantage = (advantage - advantage[valid].mean()) / (advantage[valid].std() + 1e-6)
+      change = reward[:, t] + DISCOUNT * values[:, t + 1] * survives[:, t] - values[:, t]
+      advantage[:, t] = later = change + DISCOUNT * LAMBDA * goes_on[:, t] * later
+    target, scale = advantage + values[:, :-1], advantage[valid].std() + 1e-6
     for _ in range(EPOCHS):
-      learn(all_seen, all_first, state, action, old, advantage, target, valid.astype('f'))
-    *_, state = unroll(all_seen[:, :-1], all_first[:, :-1], state)
-    if iteration % 40 == 39:
-      print(f'{(iteration + 1) * ENVS * STEPS:8,} steps, return {np.mean(returns[-50:]):.1f}', flush=True)
-  return float(np.mean(returns[-50:]))
+      learn(*inputs, state, action, old, (advantage - advantage[valid].mean()) / scale,
+            target, valid.astype('f'))
+    *_, state = unroll(*(x[:, :-1] for x in inputs), state)
+    if update % 50 == 49 or args.short:
+      print(f'{(update + 1) * ENVS * STEPS:7,} steps, return {np.mean(returns[-50:]):.1f}',
+            flush=True)
 
 
 if __name__ == '__main__':
