@@ -360,13 +360,7 @@ def _first(run: Run, goal: float, column: str, unit: float = 1) -> Optional[floa
 
 
 def _mean_cell(values: Sequence[Optional[float]], spec: str, error: bool) -> str:
-  """Returns the mean of the known values, and their number if some are missing.
-
-  Args:
-    values: one for each run; None if it is not known.
-    spec: the format of a number.
-    error: whether to add the standard error, which needs two values.
-  """
+  """Returns the mean of the known values, and their number if some are missing."""
   known = _known(values)
   if not known:
     return '-'

@@ -146,15 +146,7 @@ def _heading(setting: str, value: str) -> str:
 
 def _grid(num_panels: int, two_each: bool
           ) -> Tuple[plt.Figure, List[plt.Axes], List[plt.Axes]]:
-  """Makes a figure of panels in one row, or in several if there are many.
-
-  Args:
-    num_panels: number of panels.
-    two_each: whether each panel has another one below it.
-
-  Returns:
-    The figure, its panels, and those below them.
-  """
+  """Makes a figure of panels in one row, or in several if there are many."""
   columns = num_panels
   if num_panels > _MOST_IN_A_ROW:
     columns = max(math.ceil(math.sqrt(num_panels)), 3)
@@ -228,14 +220,7 @@ def _plot_tasks(panel: plt.Axes, point: comparison.PointRuns,
 
 def _plot_finals(panel: plt.Axes, axis: str, names: Sequence[str],
                  finals: Dict[str, List[List[float]]]) -> None:
-  """Plots each run's final value and each model's mean.
-
-  Args:
-    panel: the panel to plot in.
-    axis: the setting that differs along the axis, `experiment` or `task`.
-    names: the names of the points along the axis.
-    finals: for each model a list for each of `names`, with a value for each run.
-  """
+  """Plots each run's final value and each model's mean."""
   for i, (model, values) in enumerate(finals.items()):
     # Side by side, so that the models' runs do not hide each other.
     x = np.arange(len(names)) + 0.5 * ((i + 0.5) / len(finals) - 0.5)

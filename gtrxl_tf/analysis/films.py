@@ -63,11 +63,7 @@ class Filmed(environments.Wrapper):
 
 
 def _picture(environment: dm_env.Environment, observation: Any) -> np.ndarray:
-  """Returns a picture of the environment's current state, uint8 [H, W, 3].
-
-  Raises:
-    CannotDraw: the environment cannot be drawn.
-  """
+  """Returns a picture of the environment's current state, uint8 [H, W, 3]."""
   picture, why = None, 'no such method'
   try:
     if callable(getattr(environment, 'render', None)):

@@ -316,10 +316,6 @@ def _start(modules: Sequence[str], settings: str) -> None:
 
   A terminal sends SIGINT to all processes; only the one that started the pool reacts
   to it. When that process is gone, this one ends too.
-
-  Args:
-    modules: define the configurables that the settings may name.
-    settings: the settings of gin.
   """
   global _collector
   signal.signal(signal.SIGINT, signal.SIG_IGN)

@@ -75,12 +75,7 @@ class _LogOrConsole(io.FileIO):
 
 
 def _set_handlers(root: logging.Logger, stderr: TextIO) -> None:
-  """Sends messages to the file, and this library's warnings also to `sys.stderr`.
-
-  Args:
-    root: its handlers change. Those that tests have added stay.
-    stderr: the earlier `sys.stderr`.
-  """
+  """Sends messages to the file, and this library's warnings also to `sys.stderr`."""
   root.handlers[:] = [
       x for x in root.handlers if getattr(x, 'stream', None) is not stderr]
   if not root.handlers:

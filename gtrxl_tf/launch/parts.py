@@ -142,13 +142,7 @@ def evaluate(settings: Settings, server: str, root_dir: str) -> None:
 
 @contextlib.contextmanager
 def _started(name: str, settings: Settings, check: bool = True) -> Iterator[_Part]:
-  """Sets up this process for a part, and makes the objects that the part needs.
-
-  Args:
-    name: the part's name.
-    settings: the settings of the part.
-    check: whether to check the settings, unless a supervisor has.
-  """
+  """Sets up this process for a part, and makes the objects that the part needs."""
   logging.set_verbosity(logging.INFO)
   devices.set_threads(settings.threads)
   # One heap for each thread that computes. Threads of Reverb's clients can share them.

@@ -89,14 +89,7 @@ def _seconds_to_save(folder: run_folder.RunFolder) -> float:
 
 def _check_saved(exit_code: int, folder: run_folder.RunFolder, killed: bool,
                  error: str = '') -> None:
-  """Raises an error if a learner that was told to stop did not save a checkpoint.
-
-  Args:
-    exit_code: the exit code of the learner.
-    folder: the run's folder.
-    killed: whether it was killed because it did not stop.
-    error: the error that ended it, if that is not on the console.
-  """
+  """Raises an error if a learner that was told to stop did not save a checkpoint."""
   if exit_code == _UNKNOWN:
     raise exit_codes.RunFailed(
         'the fork server, which started the parts of the run, was killed: the newest '

@@ -198,14 +198,7 @@ def _check_server(experiment: experiment_lib.Experiment, server: Optional[str]) 
 def _finish(experiment: experiment_lib.Experiment, folder: run_folder.RunFolder,
             should_stop: Callable[[], bool],
             evaluation: Optional[evaluation_lib.Evaluation]) -> int:
-  """Evaluates a run that is done, and shows its results; returns an exit code.
-
-  Args:
-    experiment: the run's experiment.
-    folder: the run's folder.
-    should_stop: called during the evaluation.
-    evaluation: from the end of training; None to evaluate now.
-  """
+  """Evaluates a run that is done, and shows its results; returns an exit code."""
   if not folder.done.exists():
     print('Interrupted. Run the same command to ' + (
         f'continue from {folder.checkpoints}.'

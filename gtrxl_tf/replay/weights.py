@@ -154,11 +154,7 @@ class WeightsChannel:
     return self._insert(None, timeout)
 
   def _insert(self, values: Optional[List[Any]], timeout: int) -> bool:
-    """Inserts values, or if None the newest ones again unless the server has them.
-
-    Returns:
-      Whether the server had lost earlier weights.
-    """
+    """Inserts values, or if None the newest ones again unless the server has them."""
     # Another thread may be in an insert that waits for its deadline.
     if not self._lock.acquire(timeout=timeout):
       raise server_lost.ServerLost(

@@ -132,13 +132,7 @@ def _checked_action(policy: policy_lib.NetworkPolicy, repeats: tf.Variable
 
 def _flat(function: Callable[..., Any], inputs: Sequence[Any],
           names: Callable[[Any], Dict[str, tf.Tensor]]) -> Callable[..., Any]:
-  """Returns a function from named tensors to a dictionary of them, for a signature.
-
-  Args:
-    function: takes nests of tensors.
-    inputs: a nest of named tensor specs for each argument.
-    names: turns what the function returns into the dictionary.
-  """
+  """Returns a function from named tensors to a dictionary of them, for a signature."""
   @tf.function(autograph=False, input_signature=tf.nest.flatten(inputs))
   def flat(*tensors):
     return names(function(*tf.nest.pack_sequence_as(inputs, tensors)))

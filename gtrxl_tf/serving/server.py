@@ -236,11 +236,7 @@ class Server:
     return _json(found)
 
   def _turn(self, session: _Session, body: Any) -> Tuple[exported.Turn, bool]:
-    """Checks a request's body.
-
-    Returns:
-      The input to the policy's step, and whether the request asks for `info`.
-    """
+    """Checks a request's body."""
     json_values.keys(body, 'body', ['observation'], ['reward', 'first', 'info'])
     first = body.get('first', session.is_new)
     for name, value in ('first', first), ('info', body.get('info', False)):

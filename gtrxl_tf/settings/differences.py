@@ -155,12 +155,7 @@ def _inherited(name: str, settings: Settings) -> Optional[str]:
 
 
 def _default(name: str, kind: Optional[str]) -> Optional[str]:
-  """Returns the default of a setting; None if it has none.
-
-  Args:
-    name: the name of the setting, without a scope.
-    kind: the setting `train.experiment`; None for its default.
-  """
+  """Returns the default of a setting; None if it has none."""
   found = _parameter(name)
   if found is None or found.default is inspect.Parameter.empty:
     return None

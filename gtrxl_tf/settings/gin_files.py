@@ -158,11 +158,7 @@ def _recorded_folders(text: str) -> List[str]:
 
 
 def _import(module: str, folders: Sequence[str]) -> None:
-  """Imports a module of the user, from one of `folders` or Python's path.
-
-  Raises:
-    ValueError: it cannot be imported, or Python finds another module of its name.
-  """
+  """Imports a module of the user, from one of `folders` or Python's path."""
   top = module.partition('.')[0]
   files = [f'{top}.py', f'{top}/__init__.py', f'{module.replace(".", "/")}.py']
   own = next((os.path.realpath(folder) for folder in [*folders, *sys.path]
@@ -202,11 +198,7 @@ def _own_names() -> Dict[str, Any]:
 
 
 def _register(name: str) -> None:
-  """Registers the class or function that the user's modules have under a name.
-
-  Raises:
-    ValueError: a module defines it, and there is another configurable of this name.
-  """
+  """Registers the class or function that the user's modules have under a name."""
   name = name.rpartition('.')[2]
   for module in _modules.values():
     found = getattr(module, name, None)
@@ -325,15 +317,7 @@ class Reader(gin.config.ParserDelegate):
       raise errors.ConfigError(f'{errors.one_line(error)}{place(line)}') from error
 
   def _give(self, statement: Any, folders: Sequence[str]) -> None:
-    """Gives gin one statement.
-
-    Args:
-      statement: from gin's parser.
-      folders: where imported modules are looked for first.
-
-    Raises:
-      ValueError: the statement names something unknown.
-    """
+    """Gives gin one statement."""
     if isinstance(statement, config_parser.IncludeStatement):
       self._read_file(statement.filename)
     elif isinstance(statement, config_parser.ImportStatement):

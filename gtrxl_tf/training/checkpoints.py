@@ -247,11 +247,7 @@ def check(folder: pathlib.Path, kind: Optional[str],
 
 
 def _newest_intact(folder: pathlib.Path, steps: Sequence[int]) -> Optional[str]:
-  """Returns the newest checkpoint, of these steps; None if there is none.
-
-  Raises:
-    CheckpointError: it is damaged. The message says how to resume from an older one.
-  """
+  """Returns the newest checkpoint, of these steps; None if there is none."""
   damaged, first = [], None
   for step in steps:
     path = _path(folder, step)

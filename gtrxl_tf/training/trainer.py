@@ -159,11 +159,7 @@ class Trainer(abc.ABC):
 
   @abc.abstractmethod
   def _between_steps(self, logs: bool) -> None:
-    """Does the rest after each call of `_learn`, whose metrics are `self._newest`.
-
-    Args:
-      logs: whether a row is due. The metrics are then known to be finite.
-    """
+    """Does the rest after each call of `_learn`, whose metrics are `self._newest`."""
 
   @abc.abstractmethod
   def _make_row(self, metrics: Dict[str, float], lap: Lap) -> Dict[str, float]:
@@ -174,11 +170,7 @@ class Trainer(abc.ABC):
     """Returns a network with the newest weights, in float32 on one device."""
 
   def _announce_end(self) -> bool:
-    """Tells other processes that the run is over.
-
-    Returns:
-      Whether it did so before it was asked to stop.
-    """
+    """Tells other processes that the run is over."""
     return True
 
   def _logs(self) -> bool:

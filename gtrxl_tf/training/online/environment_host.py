@@ -49,10 +49,6 @@ def _values(calls: List[Any]) -> List[np.ndarray]:
   Once the list is empty, nothing but this function has the call, and it is deleted here.
   If an error kept it until garbage is collected while a function is traced, TensorFlow
   would make its deletion an operation of that function.
-
-  Raises:
-    ServerLost: there is no answer.
-    actor.ActingFailed: the server cannot answer.
   """
   call, values = calls.pop(), []
   try:

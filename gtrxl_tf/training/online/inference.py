@@ -226,12 +226,7 @@ class InferenceServer:
     return tf.no_op()
 
   def _begin(self, numbers: np.ndarray, *leaves: np.ndarray) -> Tuple:
-    """Begins to answer a call.
-
-    Returns:
-      What the answer says; the version of the weights that act, or -1 if none do; the
-      first row of the actor; whether to refresh its cache; actions if none act.
-    """
+    """Begins to answer a call."""
     one, says, actions = self._actors.claim(*map(int, numbers))
     if one is not None:
       acts = False

@@ -383,10 +383,6 @@ class OnlineTrainer(trainer.Trainer):
 
     It waits for a server that is being started again. After `_FAREWELL_SECONDS` without
     a server, it assumes that no process is left to tell.
-
-    Returns:
-      True if all have been told or the server is gone; False if it was asked to stop
-      first.
     """
     deadline = time.monotonic() + _FAREWELL_SECONDS
     backoff = reconnect.Backoff(
