@@ -36,6 +36,18 @@ class LedgerTest(absltest.TestCase):
       self.assertLessEqual(ledger.oldest, 10)
     self.assertEqual(ledger.oldest, 10)  # Admitted at age 9, trained on a step later.
 
+  def test_lengths_are_counted_across_unrolls_and_unknown_after_a_gap(self):
+    ledger = staleness.Ledger(max_age=10)
+    types = np.array([[1, 1], [2, 1], [0, 1], [1, 2]])
+    ended = np.where(types == 2, 1.0, np.nan)
+    for i in 0, 1, 2, 4:  # One is lost.
+      ledger.admit(**_unroll(i, step_type=types, episode_return=ended))
+    # The first episodes began before the first rows; the other environment's never do.
+    self.assertEqual(list(ledger.lengths), [3, 3])
+    restored = staleness.Ledger(max_age=10)
+    restored.deserialize(ledger.serialize())
+    self.assertEqual(list(restored.lengths), [3, 3])
+
   def test_weights_from_a_future_step_are_refused(self):
     ledger = staleness.Ledger(max_age=10)
     ledger.learner_step = 40

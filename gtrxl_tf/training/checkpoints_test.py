@@ -11,6 +11,7 @@ from unittest import mock
 
 from absl.testing import absltest
 from absl.testing import parameterized
+import numpy as np
 import pytest
 import tensorflow as tf
 
@@ -203,6 +204,18 @@ class CheckpointsTest(parameterized.TestCase):
     for path in self.folder.glob('ckpt-*.index'):
       path.write_bytes(b'')
     self.refused(lambda: _Run(self.folder), 'No checkpoint is intact')
+
+  def test_the_best_weights_are_read_as_they_were_written(self):
+    folder = pathlib.Path(self.create_tempdir().full_path, 'checkpoints')
+    self.assertIsNone(checkpoints.load_best(folder))
+    weights = [np.full([i], i, np.float32) for i in range(12)]
+    checkpoints.save_best(folder, checkpoints.Best(0.5, 30, 640, weights))
+    measure, *steps, found = checkpoints.load_best(folder)
+    self.assertEqual((measure, steps), (0.5, [30, 640]))
+    for x, y in zip(found, weights, strict=True):
+      np.testing.assert_array_equal(x, y)
+    (folder / 'best.npz').write_bytes(b'damaged')
+    self.assertIsNone(checkpoints.load_best(folder))
 
   def test_a_list_of_checkpoints_that_is_damaged_hides_none(self):
     for damage in (b'', b'model_checkpoint_path: "ckpt-1"', b'\xff\x00'):
