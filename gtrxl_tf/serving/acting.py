@@ -70,12 +70,8 @@ class Policy:
       ValueError: the observation is not one of the environment that it was trained in.
     """
     spec = self.observation_spec
-    if mask is not None and specs_lib.MASK in spec:
-      rest = spec.keys() - {specs_lib.MASK}
-      parts = dict(observation) if isinstance(observation, collections.abc.Mapping) else {
-          min(rest): observation}
-      observation = {**parts, specs_lib.MASK: np.ravel(mask) if np.ndim(mask) == 1
-                     else mask}
+    if mask is not None:
+      observation = _with_mask(observation, mask, spec)
     arrays = {name: _array(value, leaf, name) for name, value, leaf in _pairs(
         observation, spec, 'observation')}
     leaves = json_values.leaves(spec, 'observation')
@@ -202,6 +198,17 @@ def _specs(described: Any) -> Any:
   return tensor_specs.tensor_specs(
       specs.Array(shape, dtype) if None in bounds or dtype.kind == 'f'
       else specs.BoundedArray(shape, dtype, *bounds))
+
+
+def _with_mask(observation: Any, mask: Any, spec: Any) -> Any:
+  """Puts a mask beside an observation, as `FromGymnasium` does."""
+  if not (isinstance(spec, collections.abc.Mapping) and specs_lib.MASK in spec):
+    raise ValueError('mask: expected none, as the policy was trained without')
+  if isinstance(mask, tuple):  # One for each discrete action.
+    mask = np.concatenate([np.ravel(x) for x in mask])
+  if spec.keys() == {'observation', specs_lib.MASK}:
+    observation = {'observation': observation}
+  return {**observation, specs_lib.MASK: mask}
 
 
 def _pairs(value: Any, spec: Any, name: str):
