@@ -40,7 +40,7 @@ setuptools.setup(
     package_dir={'': '.'},
     packages=setuptools.find_packages(
         include=['gtrxl_tf', 'gtrxl_tf.*', 'binaries']),
-    package_data={'gtrxl_tf.environments': ['data/*.csv']},
+    package_data={'gtrxl_tf.environments': ['data/*.csv', 'data/*.wad']},
     entry_points={'console_scripts': ['gtrxl = binaries.gtrxl:main']},
     python_requires='>=3.10,<3.14',  # TensorFlow has no wheel for 3.14.
     install_requires=[
