@@ -8,7 +8,7 @@ from setuptools.command import build_py
 
 
 class _Build(build_py.build_py):
-  """Leaves tests out of a wheel, and puts the gin files into the library."""
+  """Leaves tests out of a wheel, and puts programs and gin files into the library."""
 
   def find_package_modules(self, package, package_dir):
     return [found for found in super().find_package_modules(package, package_dir)
@@ -17,8 +17,10 @@ class _Build(build_py.build_py):
   def run(self):
     super().run()
     if not getattr(self, 'editable_mode', False):
-      shutil.copytree('gin', os.path.join(self.build_lib, 'gtrxl_tf', 'gin'),
-                      dirs_exist_ok=True)
+      for name in 'binaries', 'gin':
+        shutil.copytree(
+            name, os.path.join(self.build_lib, 'gtrxl_tf', name), dirs_exist_ok=True,
+            ignore=shutil.ignore_patterns('__pycache__', '*_test.py', '*testing.py'))
 
 
 def _before(version, *packages):
@@ -38,10 +40,9 @@ setuptools.setup(
     cmdclass={'build_py': _Build},
     # An editable installation is then a line in a .pth file, whatever pip's version.
     package_dir={'': '.'},
-    packages=setuptools.find_packages(
-        include=['gtrxl_tf', 'gtrxl_tf.*', 'binaries']),
+    packages=setuptools.find_packages(include=['gtrxl_tf', 'gtrxl_tf.*']),
     package_data={'gtrxl_tf.environments': ['data/*.csv']},
-    entry_points={'console_scripts': ['gtrxl = binaries.gtrxl:main']},
+    entry_points={'console_scripts': ['gtrxl = gtrxl_tf.__main__:main']},
     python_requires='>=3.10,<3.14',  # TensorFlow has no wheel for 3.14.
     install_requires=[
         'absl-py>=1.4',

@@ -44,7 +44,7 @@ import sys
 
 from absl import flags
 
-import binaries
+from gtrxl_tf.launch import program
 
 _GIN_FILE = flags.DEFINE_multi_string(
     'gin_file', [], "The experiment's settings; later files override.")
@@ -86,7 +86,7 @@ def main() -> None:
     if not _ONLY_REPORT.value:
       comparison.train(_JOBS.value)
   except config.ConfigError as error:
-    binaries.refuse(str(error))
+    program.refuse(str(error))
   except comparison_runs.Interrupted as error:
     print(error, file=sys.stderr)
     sys.exit(130)
@@ -106,4 +106,4 @@ def _command() -> str:
 
 
 if __name__ == '__main__':
-  binaries.run(main)
+  program.run(main)

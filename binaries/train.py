@@ -11,9 +11,10 @@ import sys
 
 from absl import flags
 
-import binaries
-from binaries import settings
 from gtrxl_tf.launch import processes
+from gtrxl_tf.launch import program
+
+from . import settings
 
 flags.adopt_module_key_flags(settings)
 
@@ -31,4 +32,4 @@ def main() -> None:
 
 
 if __name__ == '__main__':
-  binaries.run(main)
+  program.run(main)

@@ -210,7 +210,7 @@ def _command(name: str) -> str:
   python = sys.executable
   if shutil.which(os.path.basename(python)) == python:
     python = os.path.basename(python)
-  return f'{shlex.quote(python)} -m binaries.{name}'
+  return f'{shlex.quote(python)} -m gtrxl_tf {name}'
 
 
 def _show(experiment: experiment_lib.Experiment, folder: run_folder.RunFolder,
