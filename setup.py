@@ -37,11 +37,15 @@ setuptools.setup(
     version='0.1.0',
     description='Transformer memory for reinforcement learning, in TensorFlow',
     license='Apache-2.0',
+    # Of the papers: no page of the library has a public address yet.
+    project_urls={'GTrXL': 'https://arxiv.org/abs/1910.06764',
+                  'V-MPO': 'https://arxiv.org/abs/1909.12238',
+                  'RATE': 'https://arxiv.org/abs/2306.09459'},
     cmdclass={'build_py': _Build},
     # An editable installation is then a line in a .pth file, whatever pip's version.
     package_dir={'': '.'},
     packages=setuptools.find_packages(include=['gtrxl_tf', 'gtrxl_tf.*']),
-    package_data={'gtrxl_tf.environments': ['data/*.csv']},
+    package_data={'gtrxl_tf': ['py.typed'], 'gtrxl_tf.environments': ['data/*.csv']},
     entry_points={'console_scripts': ['gtrxl = gtrxl_tf.__main__:main']},
     python_requires='>=3.10,<3.14',  # TensorFlow has no wheel for 3.14.
     install_requires=[
@@ -103,7 +107,7 @@ setuptools.setup(
         'figures': ['pandas<3', 'rliable>=1.2,<2'],
         'serve': ['aiohttp>=3.10'],
         'dev': ['aiohttp>=3.10', 'hypothesis>=6.100', 'kubernetes-validate>=1.30',
-                'pytest>=7', 'pytest-random-order>=1.1', 'pytest-rerunfailures>=14',
-                'pytest-xdist>=3', 'ruff>=0.9'],
+                'mypy>=1.10', 'pytest>=7', 'pytest-random-order>=1.1',
+                'pytest-rerunfailures>=14', 'pytest-xdist>=3', 'ruff>=0.9'],
     },
 )

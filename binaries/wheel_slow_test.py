@@ -73,7 +73,8 @@ class WheelTest(absltest.TestCase):
     self.assertEqual({name.split('/')[0] for name in self.packed},
                      {'gtrxl_tf', 'gtrxl_tf-0.1.0.dist-info'})
     self.assertContainsSubset(
-        ['gtrxl_tf/binaries/train.py', 'gtrxl_tf/gin/cores/gtrxl.gin'], self.packed)
+        ['gtrxl_tf/binaries/train.py', 'gtrxl_tf/gin/cores/gtrxl.gin',
+         'gtrxl_tf/py.typed'], self.packed)
     self.assertFalse([x for x in self.packed if x.endswith(('_test.py', 'testing.py'))])
 
   def test_help(self):

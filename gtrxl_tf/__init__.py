@@ -9,6 +9,16 @@ import importlib.util
 import os
 import sys
 
+TYPE_CHECKING = False  # An import of `typing` would take longer than all else here.
+if TYPE_CHECKING:
+  from gtrxl_tf import agents
+  from gtrxl_tf import cores
+  from gtrxl_tf import datasets
+  from gtrxl_tf import environments
+  from gtrxl_tf import losses
+  from gtrxl_tf import networks
+  __version__: str
+
 _PACKAGES = ('agents', 'cores', 'datasets', 'environments', 'losses', 'networks')
 
 # pylint: disable-next=undefined-all-variable
