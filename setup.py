@@ -106,6 +106,7 @@ setuptools.setup(
         # rliable's arch 7 fails with pandas 3.
         'figures': ['pandas<3', 'rliable>=1.2,<2'],
         'serve': ['aiohttp>=3.10'],
+        'wandb': ['wandb>=0.18'],
         'dev': ['aiohttp>=3.10', 'hypothesis>=6.100', 'kubernetes-validate>=1.30',
                 'mypy>=1.10', 'pytest>=7', 'pytest-random-order>=1.1',
                 'pytest-rerunfailures>=14', 'pytest-xdist>=3', 'ruff>=0.9'],

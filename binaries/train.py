@@ -22,13 +22,15 @@ _ROOT_DIR = flags.DEFINE_string('root_dir', None, "The run's folder.", required=
 _ALLOW_CHANGES = flags.DEFINE_bool(
     'allow_changes', False, 'Continue with other numbers of steps, actors, evaluations '
     'or checkpoints than before; the earlier settings are kept as config.1.gin.')
+_WANDB = flags.DEFINE_string(
+    'wandb', None, 'A project of Weights & Biases; metrics and results go there, too.')
 
 
 def main() -> None:
   sys.exit(processes.run(
       'gtrxl_tf.launch.train', 'train', settings.GIN_FILE.value,
       settings.GIN_BINDINGS.value, _ROOT_DIR.value, True,
-      _ALLOW_CHANGES.value))
+      _ALLOW_CHANGES.value, _WANDB.value))
 
 
 if __name__ == '__main__':

@@ -20,6 +20,7 @@ from gtrxl_tf.launch import prepare
 from gtrxl_tf.launch import resuming
 from gtrxl_tf.launch import signals
 from gtrxl_tf.launch import trainers
+from gtrxl_tf.launch import wandb_run
 from gtrxl_tf.settings import config
 from gtrxl_tf.training import checkpoints
 from gtrxl_tf.training import curves
@@ -37,7 +38,8 @@ from gtrxl_tf.training.online import reconnect
 
 @exit_codes.returns_code
 def train(gin_files: Sequence[str], gin_bindings: Sequence[str], root_dir: str,
-          supervised: bool = False, allow_changes: bool = False) -> int:
+          supervised: bool = False, allow_changes: bool = False,
+          wandb: Optional[str] = None) -> int:
   """Trains on this machine in the folder `root_dir`, or resumes the run there.
 
   Args:
@@ -47,6 +49,7 @@ def train(gin_files: Sequence[str], gin_bindings: Sequence[str], root_dir: str,
     supervised: whether to stop when the parent process ends.
     allow_changes: whether `differences.CHANGEABLE` may differ from what the run in the
       folder was started with.
+    wandb: a project of Weights & Biases that the run is sent to, if given.
 
   Returns:
     An exit code: 0 done, 1 failed, 2 wrong settings, 130 interrupted.
@@ -56,6 +59,8 @@ def train(gin_files: Sequence[str], gin_bindings: Sequence[str], root_dir: str,
     print('train() was called again when a process of the run imported this script: '
           "expected it below `if __name__ == '__main__':`", flush=True)
     os._exit(exit_codes.REFUSED)
+  if wandb:
+    optional.load('wandb', '--wandb', 'wandb')
   folder = run_folder.RunFolder(root_dir)
   asked_to_stop = (signals.stop_requested_by_parent if supervised
                    else signals.stop_requested)
@@ -66,7 +71,9 @@ def train(gin_files: Sequence[str], gin_bindings: Sequence[str], root_dir: str,
       limits.check_batch(experiment)
     was_run = folder.config.exists()
     with (resuming.claimed(folder, experiment, allow_changes) as begins,
-          logs.kept(folder.logs / 'train.log')):
+          logs.kept(folder.logs / 'train.log'),
+          wandb_run.followed(wandb, folder, 'environment_steps' if experiment.is_online
+                             else 'learner_step')):
       if begins and was_run:
         # The earlier run's tables may come from other settings, or have weights that
         # mark the run as over.
