@@ -2,6 +2,8 @@ r"""Trains the same experiment with several models and seeds, and compares them.
 
   gtrxl compare --gin_file=gin/gtrxl/numpad_2x2_cpu.gin \
       --root_dir=runs/compare_numpad_2x2 --models=gtrxl,lstm,memoryless --seeds=5
+  gtrxl compare --env=CartPole-v1,Acrobot-v1 --core=gtrxl,lstm,memoryless \
+      --steps=500000 --root_dir=runs/compare_control
   gtrxl compare --gin_file=gin/rate/t_maze_30_cpu.gin --seeds=3 \
       --root_dir=runs/compare_t_maze_30 --models=dt.gin,rate.gin,rate.gin+memory_pool.gin
 
@@ -46,10 +48,10 @@ from absl import flags
 
 from gtrxl_tf.launch import program
 
-_GIN_FILE = flags.DEFINE_multi_string(
-    'gin_file', [], "The experiment's settings; later files override.")
-_GIN_BINDINGS = flags.DEFINE_multi_string(
-    'gin_bindings', [], 'Single settings, which override the files.')
+from . import experiment_flags
+
+flags.adopt_module_key_flags(experiment_flags)
+
 _ROOT_DIR = flags.DEFINE_string(
     'root_dir', None, 'A folder for all runs.', required=True)
 _MODELS = flags.DEFINE_list(
@@ -75,10 +77,18 @@ def main() -> None:
   from gtrxl_tf.analysis import comparison_runs
   from gtrxl_tf.settings import config
 
+  envs, sweep = experiment_flags.ENV.value, _SWEEP.value
+  if len(envs) > 1:
+    if sweep:
+      program.refuse(f'--env={",".join(envs)} with --sweep: expected one of them')
+    classes = all(map(str.isidentifier, envs))
+    sweep = ('Experiment.environment=@' + ',@'.join(envs) if classes
+             else 'GymnasiumEnvironment.name=' + ','.join(envs))
+  files, bindings = experiment_flags.gin(''.join(envs[:1]), '')
   try:
     comparison = comparison_runs.Comparison(
-        _ROOT_DIR.value, _GIN_FILE.value, _GIN_BINDINGS.value, _MODELS.value,
-        range(_FIRST_SEED.value, _FIRST_SEED.value + _SEEDS.value), _SWEEP.value,
+        _ROOT_DIR.value, files, bindings, experiment_flags.CORE.value or _MODELS.value,
+        range(_FIRST_SEED.value, _FIRST_SEED.value + _SEEDS.value), sweep,
         _ONLY_REPORT.value, _command())
     if _PRINT_COMMANDS.value:
       print('\n'.join(comparison.commands()))
@@ -99,9 +109,13 @@ def _command() -> str:
   """Returns the command of these runs, without what does not change their numbers."""
   return shlex.join(['gtrxl', 'compare', *(
       f'--{name}={value}' for name, value in (
-          *(('gin_file', file) for file in _GIN_FILE.value),
-          *(('gin_bindings', binding) for binding in _GIN_BINDINGS.value),
-          ('models', ','.join(_MODELS.value)), ('seeds', _SEEDS.value),
+          ('env', ','.join(experiment_flags.ENV.value)),
+          ('core', ','.join(experiment_flags.CORE.value)),
+          ('agent', experiment_flags.AGENT.value), ('steps', experiment_flags.STEPS.value),
+          *(('gin_file', file) for file in experiment_flags.GIN_FILE.value),
+          *(('gin_bindings', x) for x in experiment_flags.GIN_BINDINGS.value),
+          ('models', not experiment_flags.CORE.value and ','.join(_MODELS.value)),
+          ('seeds', _SEEDS.value),
           ('first_seed', _FIRST_SEED.value), ('sweep', _SWEEP.value)) if value)])
 
 

@@ -1,4 +1,4 @@
-r"""Writes the policy in the newest checkpoint of a run as a SavedModel.
+r"""Writes the policy of a run as a SavedModel: the best that was kept, or the newest.
 
   gtrxl export --root_dir=runs/numpad_2x2 --output_dir=/tmp/policy --greedy
 
@@ -21,6 +21,8 @@ _OUTPUT_DIR = flags.DEFINE_string(
     'output_dir', None, 'The folder to write, which must not exist yet.', required=True)
 _GREEDY = flags.DEFINE_bool(
     'greedy', False, 'Take the most likely action instead of sampling one.')
+_LAST = flags.DEFINE_bool(
+    'last', False, 'Take the newest checkpoint, whatever was kept as the best.')
 _GIN_FILE = flags.DEFINE_multi_string(
     'gin_file', [], "Files of settings, which override the run's.")
 _GIN_BINDINGS = flags.DEFINE_multi_string(
@@ -53,10 +55,11 @@ def main() -> None:
   try:
     experiment = prepare.prepare(
         [str(folder.config), *_GIN_FILE.value], _GIN_BINDINGS.value)
-    agent = experiment.restore_agent(folder.checkpoints)
+    network = (experiment.learned_network(experiment.restore_agent(folder.checkpoints))
+               if _LAST.value else experiment.kept_network(folder))
   except (config.ConfigError, FileNotFoundError) as error:
     sys.exit(f'Not exported: {error}')
-  policy = experiment.make_policy(experiment.learned_network(agent))
+  policy = experiment.make_policy(network)
   try:
     export.save_policy(policy.greedy() if _GREEDY.value else policy, output_dir)
   except (OSError, tf.errors.OpError) as error:

@@ -53,9 +53,18 @@ class HelpTest(parameterized.TestCase):
   @parameterized.parameters(
       ('compare', ['--models=gtrxl', '--models=lstm', '--root_dir=x', '--gin_file=x'],
        'Not started: --models is given 2 times: expected it once\n'),
-      ('train', [], 'Not started: --gin_file is missing: expected gtrxl train '
+      ('train', [], 'Not started: --root_dir is missing: expected gtrxl train '
        '--gin_file=gin/gtrxl/numpad_2x2_cpu.gin --root_dir=runs/numpad_2x2 '
        "--gin_bindings='Experiment.seed = 1'\n"),
+      ('train', ['--root_dir=x'], 'Not started: --gin_file is missing: expected it, or '
+       '--env, as --env=CartPole-v1\n'),
+      ('train', ['--root_dir=x', '--gin_file=x', '--core=lstm'],
+       'Not started: --core without --env: expected --gin_file and --gin_bindings alone, '
+       'or --env\n'),
+      ('train', ['--root_dir=x', '--env=CartPole-v1', '--core=lstmm'],
+       "Not started: core = 'lstmm': expected one of gru, gtrxl, gtrxl_highway, "
+       'gtrxl_input, gtrxl_no_identity, gtrxl_output, gtrxl_sigtanh, gtrxl_thin, lstm, '
+       'lstm_large, mamba, memoryless, merlin, rl_mem, trxl, trxl_i\n'),
       ('train', ['--root_dir=', '--gin_file=x'],
        'Not started: --root_dir is empty: expected a folder\n'),
       ('train', ['--root_dir=gs://mine/run', '--gin_file=x'],

@@ -3,6 +3,8 @@ r"""Trains an agent on one machine: actors and a learner, then an evaluation.
   gtrxl train --gin_file=gin/gtrxl/numpad_2x2_cpu.gin \
       --root_dir=runs/numpad_2x2 --gin_bindings='Experiment.seed = 1'
 
+  gtrxl train --env=CartPole-v1 --core=lstm --steps=200000 --root_dir=runs/cartpole
+
 A run that is started again on the same folder, with the same settings, resumes. Other
 numbers of steps, evaluations and the like need --allow_changes.
 """
@@ -14,9 +16,9 @@ from absl import flags
 from gtrxl_tf.launch import processes
 from gtrxl_tf.launch import program
 
-from . import settings
+from . import experiment_flags
 
-flags.adopt_module_key_flags(settings)
+flags.adopt_module_key_flags(experiment_flags)
 
 _ROOT_DIR = flags.DEFINE_string('root_dir', None, "The run's folder.", required=True)
 _ALLOW_CHANGES = flags.DEFINE_bool(
@@ -27,10 +29,14 @@ _WANDB = flags.DEFINE_string(
 
 
 def main() -> None:
-  sys.exit(processes.run(
-      'gtrxl_tf.launch.train', 'train', settings.GIN_FILE.value,
-      settings.GIN_BINDINGS.value, _ROOT_DIR.value, True,
-      _ALLOW_CHANGES.value, _WANDB.value))
+  named = [experiment_flags.ENV.value, experiment_flags.CORE.value]
+  for flag, names in zip(('env', 'core'), named):
+    if len(names) > 1:
+      program.refuse(f'--{flag}={",".join(names)}: expected one; `gtrxl compare` takes '
+                     'several')
+  files, bindings = experiment_flags.gin(*(''.join(names) for names in named))
+  sys.exit(processes.run('gtrxl_tf.launch.train', 'train', files, bindings,
+                         _ROOT_DIR.value, True, _ALLOW_CHANGES.value, _WANDB.value))
 
 
 if __name__ == '__main__':

@@ -17,18 +17,33 @@ if TYPE_CHECKING:
   from gtrxl_tf import environments
   from gtrxl_tf import losses
   from gtrxl_tf import networks
+  from gtrxl_tf.analysis.session import compare
+  from gtrxl_tf.analysis.session import Run
+  from gtrxl_tf.analysis.session import train
+  from gtrxl_tf.launch.checking import check_env
+  from gtrxl_tf.serving.acting import load_policy
   __version__: str
 
 _PACKAGES = ('agents', 'cores', 'datasets', 'environments', 'losses', 'networks')
+# What is called most, and the module of each.
+_FUNCTIONS = {
+    'Run': 'launch.session',
+    'check_env': 'launch.checking',
+    'compare': 'analysis.comparing',
+    'load_policy': 'serving.acting',
+    'train': 'launch.session',
+}
 
 # pylint: disable-next=undefined-all-variable
-__all__ = ['__version__', *_PACKAGES]
+__all__ = ['__version__', *_FUNCTIONS, *_PACKAGES]
 
 
 def __getattr__(name: str) -> object:
-  """Imports a package, or looks up the installed version (PEP 562)."""
+  """Imports a package or a function, or looks up the installed version (PEP 562)."""
   if name in _PACKAGES:
     return importlib.import_module(f'{__name__}.{name}')
+  if name in _FUNCTIONS:
+    return getattr(importlib.import_module(f'{__name__}.{_FUNCTIONS[name]}'), name)
   if name == '__version__':
     return _version()
   raise AttributeError(f'module {__name__!r} has no attribute {name!r}')

@@ -31,12 +31,17 @@ def stop_requested(*signals: signal.Signals, ends_at_second: bool = True,
   signal ends the process and those that it has started at once, unless it comes within
   a second, or it is SIGHUP: a shell and the system may both send it.
 
+  Python gives signals to the main thread alone. In another one, nothing requests a stop.
+
   Args:
     *signals: the signals that request a stop; by default SIGTERM, SIGINT and, unless
       it is ignored, as after `nohup`, SIGHUP.
     ends_at_second: whether a second signal ends the process at once.
     then: called with the first signal, in the thread.
   """
+  if threading.current_thread() is not threading.main_thread():
+    yield lambda: False
+    return
   if not signals:
     signals = signal.SIGTERM, signal.SIGINT
     if _SIGHUP and signal.getsignal(_SIGHUP) != signal.SIG_IGN:

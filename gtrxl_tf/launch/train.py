@@ -3,10 +3,11 @@
 import contextlib
 import dataclasses
 import os
+import pathlib
 import shlex
 import shutil
 import sys
-from typing import Callable, Optional, Sequence
+from typing import Callable, Mapping, Optional, Sequence
 
 import tensorflow as tf
 
@@ -61,36 +62,59 @@ def train(gin_files: Sequence[str], gin_bindings: Sequence[str], root_dir: str,
     os._exit(exit_codes.REFUSED)
   if wandb:
     optional.load('wandb', '--wandb', 'wandb')
-  folder = run_folder.RunFolder(root_dir)
   asked_to_stop = (signals.stop_requested_by_parent if supervised
                    else signals.stop_requested)
   with asked_to_stop() as should_stop:
-    experiment = _prepare(gin_files, gin_bindings, folder)
-    if experiment.is_online:
-      _check_system(experiment)
-      limits.check_batch(experiment)
-    was_run = folder.config.exists()
-    with (resuming.claimed(folder, experiment, allow_changes) as begins,
-          logs.kept(folder.logs / 'train.log'),
-          wandb_run.followed(wandb, folder, 'environment_steps' if experiment.is_online
-                             else 'learner_step')):
-      if begins and was_run:
-        # The earlier run's tables may come from other settings, or have weights that
-        # mark the run as over.
-        shutil.rmtree(folder.replay, ignore_errors=True)
-      evaluation = None
-      if not folder.done.exists():
-        print(f'Training in {folder.root}: {experiment.description}.', flush=True)
-        with contextlib.closing(experiment.make_console()) as console:
-          if experiment.is_online and not experiment.takes_turns:
-            from gtrxl_tf.launch import supervisor  # It needs fcntl and fork.
-            supervisor.supervise(experiment, folder, should_stop, console)
-          else:
-            with parts.failure_recorded('training', folder.failures / 'training.txt'):
-              evaluation = trainers.train(experiment, trainer.Process(
-                  folder, tf.distribute.get_strategy(), should_stop,
-                  show=console.update))
-      return _finish(experiment, folder, should_stop, evaluation)
+    return train_here(gin_files, gin_bindings, run_folder.RunFolder(root_dir),
+                      should_stop, allow_changes, wandb=wandb)
+
+
+def train_here(gin_files: Sequence[str], gin_bindings: Sequence[str],
+               folder: run_folder.RunFolder, should_stop: Callable[[], bool],
+               allow_changes: bool = False,
+               on_row: Callable[[Mapping[str, float]], None] = lambda row: None,
+               wandb: Optional[str] = None) -> int:
+  """Trains like `train`, in a process that goes on afterwards.
+
+  Args:
+    gin_files: as for `train`.
+    gin_bindings: as for `train`.
+    folder: the run's folder.
+    should_stop: called between steps.
+    allow_changes: as for `train`.
+    on_row: called with each row of metrics.
+    wandb: as for `train`.
+
+  Raises:
+    Exception: one of those that `exit_codes.returns_code` expects.
+  """
+  experiment = _prepare(gin_files, gin_bindings, folder)
+  if experiment.is_online:
+    _check_system(experiment)
+    limits.check_batch(experiment)
+  was_run = folder.config.exists()
+  with (resuming.claimed(folder, experiment, allow_changes) as begins,
+        logs.kept(folder.logs / 'train.log'),
+        wandb_run.followed(wandb, folder, 'environment_steps' if experiment.is_online
+                           else 'learner_step')):
+    if begins and was_run:
+      # The earlier run's tables may come from other settings, or have weights that
+      # mark the run as over.
+      shutil.rmtree(folder.replay, ignore_errors=True)
+    evaluation = None
+    if not folder.done.exists():
+      print(f'Training in {folder.root}: {experiment.description}.', flush=True)
+      with contextlib.closing(experiment.make_console()) as console:
+        console.on_row = on_row
+        if experiment.is_online and not experiment.takes_turns:
+          from gtrxl_tf.launch import supervisor  # It needs fcntl and fork.
+          supervisor.supervise(experiment, folder, should_stop, console)
+        else:
+          with parts.failure_recorded('training', folder.failures / 'training.txt'):
+            evaluation = trainers.train(experiment, trainer.Process(
+                folder, tf.distribute.get_strategy(), should_stop,
+                show=console.update))
+    return _finish(experiment, folder, should_stop, evaluation)
 
 
 @exit_codes.returns_code
@@ -199,10 +223,11 @@ def _finish(experiment: experiment_lib.Experiment, folder: run_folder.RunFolder,
   if evaluation is None:
     with parts.failure_recorded('evaluation', folder.failures / 'evaluation.txt'):
       evaluation = experiment.evaluate(folder, should_stop)
-  if evaluation is None:
+  best = evaluation and experiment.evaluate_best(folder, should_stop)
+  if evaluation is None or best is None and folder.best.exists():
     print('Interrupted in the evaluation. Run the same command to repeat it.')
     return exit_codes.INTERRUPTED
-  _show(experiment, folder, evaluation)
+  _show(experiment, folder, evaluation, best)
   return exit_codes.DONE
 
 
@@ -220,27 +245,44 @@ def _command(name: str) -> str:
   return f'{shlex.quote(python)} -m gtrxl_tf {name}'
 
 
-def _show(experiment: experiment_lib.Experiment, folder: run_folder.RunFolder,
-          evaluation: evaluation_lib.Evaluation) -> None:
-  """Writes and prints the results of a run that is done."""
-  scores = experiment.compute_scores(evaluation.returns, evaluation.tasks)
-  if scores:
-    files.write_csv(folder.scores, [scores, scores.values()])
-  files.write_csv(folder.evaluation, [
-      ['episode', 'return', 'success', 'task'],
-      *([i, *episode] for i, episode in enumerate(
-          zip(evaluation.returns, evaluation.successes, evaluation.tasks)))])
-
+def draw_curve(experiment: experiment_lib.Experiment, folder: run_folder.RunFolder
+               ) -> Optional[float]:
+  """Draws the learning curve; returns the informed policy's return, if there is one."""
   informed = experiment.informed_return()
   runs = {'training': [metrics_csv.read_metrics(folder.metrics)]}
   curves.draw(folder.curve, runs, folder.root.name, informed,
               lines=experiment.reference_lines.get(curves.measure_column(runs), {}))
+  return informed
+
+
+def _write_episodes(path: pathlib.Path, evaluation: evaluation_lib.Evaluation) -> None:
+  columns = dict(zip(('return', 'success', 'task', 'length'), (
+      evaluation.returns, evaluation.successes, evaluation.tasks, evaluation.lengths)))
+  columns = {name: x for name, x in columns.items() if x}
+  files.write_csv(path, [
+      ['episode', *columns],
+      *([i, *episode] for i, episode in enumerate(zip(*columns.values())))])
+
+
+def _show(experiment: experiment_lib.Experiment, folder: run_folder.RunFolder,
+          evaluation: evaluation_lib.Evaluation,
+          best: Optional[evaluation_lib.Evaluation]) -> None:
+  """Writes and prints the results of a run that is done."""
+  scores = experiment.compute_scores(evaluation.returns, evaluation.tasks)
+  if scores:
+    files.write_csv(folder.scores, [scores, scores.values()])
+  _write_episodes(folder.evaluation, evaluation)
+  informed = draw_curve(experiment, folder)
   board = tensorboard.Summaries(folder.summaries / 'evaluation')
   board.picture('episodes/curve', folder.curve)
   board.flush()
   print(experiment.describe(folder, evaluation, informed))
+  if best:
+    _write_episodes(folder.best_evaluation, best)
+    kept = checkpoints.load_best(folder.checkpoints)
+    print(f'Best policy, of learner step {kept.learner_step:,}, on new episodes: {best!r}')
   print(f'Curve: {folder.curve}')
   for what, name, flag, path in (
       ('Evaluate again', 'evaluate', 'root_dir', folder.root),
-      ('Serve the policy', 'serve', 'policy_dir', folder.policy)):
+      ('Serve the policy', 'serve', 'policy_dir', folder.best if best else folder.policy)):
     print(f'{what}:  {_command(name)} --{flag}={shlex.quote(str(path))}')

@@ -509,7 +509,7 @@ class OfflineRunTest(parameterized.TestCase):
         score=lambda returns: {'score': returns['3'] + 10 * returns['4'], 'other': 7})
     with contextlib.redirect_stdout(io.StringIO()) as stdout:
       train._show(experiment, folder, evaluation.Evaluation(
-          [1., 2., 5.], [1., 1., 1.], [0, 0, 1], {}))
+          [1., 2., 5.], [1., 1., 1.], [0, 0, 1], {}), None)
     self.assertEqual(metrics_csv.read_metrics(folder.scores),
                      [{'score': 51.5, 'other': 7}])
     self.assertLen(metrics_csv.read_metrics(folder.evaluation), 3)

@@ -54,6 +54,7 @@ class Ledger(tf.train.experimental.PythonState):
     returns: returns of the last `window` episodes that ended in admitted unrolls.
     successes: 1 or 0 for these episodes, where the environment reports success.
     task_returns: for each task, returns of its last `window` episodes.
+    lengths: actions of the last `window` episodes of which no unroll was refused.
   """
 
   def __init__(self, max_age: float, num_tasks: int = 1, window: int = 100,
@@ -75,6 +76,8 @@ class Ledger(tf.train.experimental.PythonState):
     self._newest_of_writer = {}
     # Since the last call of `gauges`: each writer's environment steps, and ages.
     self._steps_of_writer = collections.Counter()
+    # Each writer's actions in its present episodes, [E]; NaN where it is not known.
+    self._actions_of_writer: Dict[int, np.ndarray] = {}
     self._num_ages = self._sum_of_ages = 0
     self.learner_step = 0
     self.environment_steps = 0
@@ -85,6 +88,7 @@ class Ledger(tf.train.experimental.PythonState):
     self.returns = collections.deque(maxlen=window)
     self.successes = collections.deque(maxlen=window)
     self.task_returns = [collections.deque(maxlen=window) for _ in range(num_tasks)]
+    self.lengths = collections.deque(maxlen=window)
 
   @property
   def refused(self) -> int:
@@ -114,12 +118,15 @@ class Ledger(tf.train.experimental.PythonState):
     if number <= self._newest_of_writer.get(writer, -1):
       self.duplicate += 1
       return False
+    if number != self._newest_of_writer.get(writer, -1) + 1:
+      self._actions_of_writer.pop(writer, None)
     self._newest_of_writer[writer] = number
     if self.max_age < math.inf:
       age = self.learner_step - int(target_step)
       # A negative age: a learner that was killed published these weights.
       if not 0 <= age < self.max_age:
         self.stale += 1
+        self._actions_of_writer.pop(writer, None)
         return False
       self._count_age(age)
     self.unrolls += 1
@@ -133,7 +140,20 @@ class Ledger(tf.train.experimental.PythonState):
       self.returns.append(value)
       self.task_returns[task[environment]].append(value)
     self.successes.extend(episode_success[~np.isnan(episode_success)].tolist())
+    self._count_actions(writer, step_type, episode_return)
     return True
+
+  def _count_actions(self, writer: int, step_type: np.ndarray, episode_return: np.ndarray
+                     ) -> None:
+    """Adds the lengths of the episodes that ended."""
+    actions = self._actions_of_writer.get(writer, np.full(step_type.shape[1], np.nan))
+    ends = ~np.isnan(episode_return)
+    for row, types in enumerate(step_type):
+      actions = np.where(types == int(dm_env.StepType.FIRST), 0, actions + 1)
+      if ends[row].any():
+        ended = actions[ends[row]]
+        self.lengths.extend(ended[~np.isnan(ended)].tolist())
+    self._actions_of_writer[writer] = actions
 
   def count_ages(self, target_steps: np.ndarray) -> None:
     """Counts the ages of items of a replay table, which are trained on next."""
@@ -166,6 +186,7 @@ class Ledger(tf.train.experimental.PythonState):
     return json.dumps({
         'newest_of_writer': list(self._newest_of_writer.items()),
         'returns': list(self.returns), 'successes': list(self.successes),
+        'lengths': list(self.lengths),
         'task_returns': [list(x) for x in self.task_returns],
         **{name: getattr(self, name) for name in _COUNTERS}})
 
@@ -195,6 +216,7 @@ class Ledger(tf.train.experimental.PythonState):
             newest, self._newest_of_writer.get(writer, -1))
     for values, kept in ((self.returns, state['returns']),
                          (self.successes, state['successes']),
+                         (self.lengths, state.get('lengths', [])),
                          *zip(self.task_returns, state['task_returns'])):
       values.clear()
       values.extend(kept)

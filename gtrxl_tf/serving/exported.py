@@ -83,7 +83,7 @@ def load(folder: Union[str, pathlib.Path], repeats: bool = True,
   config.check_plain(folder)
   verify(folder)
   if specs is not None:
-    own = _read_specs(folder / SPECS)
+    own = read_specs(folder)
     expected, found = (
         {name: f'{np.dtype(getattr(spec.dtype, "as_numpy_dtype", spec.dtype)).name} '
                f'of shape {list(spec.shape)}'
@@ -165,7 +165,7 @@ class ExportedPolicy:
     self._policy = load(folder, repeats=False)
     action = self._policy.signatures['action']
     expects = inputs(self._policy)
-    self.observation_spec, self.action_spec = _read_specs(folder / SPECS)
+    self.observation_spec, self.action_spec = read_specs(pathlib.Path(folder))
     self._specs = json_values.leaves(self.observation_spec, 'observation')
     initial = self._policy.signatures['get_initial_state'](batch_size=tf.constant(1))
     self.row_bytes = sum(
@@ -228,10 +228,10 @@ class ExportedPolicy:
             for i in range(len(turns))]
 
 
-def _read_specs(path: pathlib.Path) -> Tuple[Any, Any]:
-  """Returns the specs of observations and actions that `export` wrote."""
+def read_specs(folder: pathlib.Path) -> Tuple[Any, Any]:
+  """Returns the specs of observations and actions of an exported policy."""
   proto = text_format.Parse(
-      path.read_text(encoding='utf-8'), struct_pb2.StructuredValue())
+      (folder / SPECS).read_text(encoding='utf-8'), struct_pb2.StructuredValue())
   specs = tf.__internal__.saved_model.decode_proto(proto)['collect_data_spec']
   return specs.observation, specs.action
 

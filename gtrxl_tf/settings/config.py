@@ -248,6 +248,11 @@ def name_of(target: Callable) -> str:
   return _names.get(target) or getattr(target, '__name__', repr(target))
 
 
+def is_own(target: Callable) -> bool:
+  """Returns whether a class or a function is a configurable of this library."""
+  return target in _names
+
+
 def modules() -> list[str]:
   """Returns the names of the modules that define the configurables of this process.
 

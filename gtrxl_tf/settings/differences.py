@@ -38,6 +38,7 @@ OF_ONE_PART = (
     'OnlineExperiment.environment_steps',
     'OnlineExperiment.evaluator',
     'OnlineExperiment.inference',
+    'OnlineExperiment.num_evaluations',
     'OnlineExperiment.stall_seconds',
     'OnlineExperiment.transport',
 )

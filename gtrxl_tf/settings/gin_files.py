@@ -6,17 +6,21 @@ in the folder `gin` of this library. `include` first looks beside the file that 
 functions need no decorator.
 """
 
+import contextlib
+import copy
 import importlib
 import importlib.util  # noqa: F401 (gin uses it without importing it)
 import inspect
 import json
 import os
 import pathlib
+import re
 import sys
 import sysconfig
 import tokenize
 import types
-from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence
+from typing import Any, Callable, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple
+import zlib
 
 import gin
 from gin import config_parser
@@ -29,9 +33,11 @@ _LIBRARY = pathlib.Path(__file__).parents[1]
 FOLDER = _LIBRARY / 'gin' if (_LIBRARY / 'gin').is_dir() else _LIBRARY.parent / 'gin'
 
 _FOLDERS = '# Folders of imported modules: '
+_DEFINED = '# Code of what no module defines: '
 
 _modules: Dict[str, types.ModuleType] = {}  # The user's modules, imported so far.
 _folders: List[str] = []  # The folders that they are in.
+_defined: Dict[str, int] = {}  # Checksums of the code of what `define` was given.
 
 
 def find(name: str, beside: Optional[pathlib.Path] = None) -> pathlib.Path:
@@ -73,7 +79,76 @@ def header(always: bool = False) -> str:
     always: whether the comment is also made if there are no such folders. Settings that
       begin with it and are not in a file do not import from the working folder.
   """
-  return f'{_FOLDERS}{json.dumps(_folders)}\n' if _folders or always else ''
+  text = f'{_FOLDERS}{json.dumps(_folders)}\n' if _folders or always else ''
+  return text + (f'{_DEFINED}{json.dumps(_defined)}\n' if _defined else '')
+
+
+def edited(text: str) -> List[str]:
+  """Returns the names of what was defined otherwise when a text's `header` was made."""
+  found = re.search(f'^{_DEFINED}(.*)$', text, re.MULTILINE)
+  before = json.loads(found[1]) if found else {}
+  return [name for name, code in _defined.items() if before.get(name, code) != code]
+
+
+def define(name: str, target: Callable[..., Any]) -> Tuple[str, Optional[str]]:
+  """Lets gin name a class or a function of the caller, such as one of a notebook's cell.
+
+  Args:
+    name: its name.
+    target: the class or the function.
+
+  Returns:
+    Its name in gin, and the module that other processes import to know it; None if no
+    module has it.
+  """
+  module = sys.modules.get(target.__module__)
+  local = target.__module__ == '__main__' or getattr(module, name, None) is not target
+  imported = None if local else target.__module__
+  name = name if name.isidentifier() else 'environment'  # Of a lambda.
+  with gin.config.interactive_mode():  # It may replace an earlier one.
+    gin.external_configurable(target, name=name, module=imported or '__main__')
+  if not imported:
+    _defined[name] = zlib.crc32(_code(target))
+  return f'{imported or "__main__"}.{name}', imported
+
+
+def defined() -> List[str]:
+  """Returns the names of what other processes cannot import."""
+  return list(_defined)
+
+
+def _code(value: Any) -> bytes:
+  """Returns the code of a class or a function as bytes, whichever lines it stands in."""
+  if inspect.isclass(value):
+    return b''.join(name.encode() + _code(x) for name, x in sorted(vars(value).items())
+                    if name not in ('__firstlineno__', '__doc__', '__module__'))
+  value = getattr(value, '__code__', value)
+  if inspect.iscode(value):
+    return (value.co_code + repr(value.co_names).encode()
+            + b''.join(map(_code, value.co_consts)))
+  plain = (bool, int, float, str, tuple, type(None))
+  return repr(value).encode() if isinstance(value, plain) else b''
+
+
+@contextlib.contextmanager
+def own_gin() -> Iterator[None]:
+  """Gives the context settings of its own; those of the caller's program come back."""
+  state = gin.config
+  kept = [state._CONFIG, state._IMPORTS, state._OPERATIVE_CONFIG, state._SINGLETONS]
+  before, locked = [copy.copy(x) for x in kept], gin.config_is_locked()
+  before[0] = {key: dict(x) for key, x in before[0].items()}
+  before_defined = dict(_defined)
+  gin.clear_config()
+  _defined.clear()
+  try:
+    yield
+  finally:
+    gin.clear_config()
+    for now, then in zip(kept, before):
+      now.update(then)
+    state._set_config_is_locked(locked)
+    _defined.clear()
+    _defined.update(before_defined)
 
 
 def _recorded_folders(text: str) -> List[str]:

@@ -7,12 +7,15 @@ and the variables of its agent. Nothing is pickled.
 
 import dataclasses
 import functools
+import os
 import pathlib
 import re
 import shutil
-from typing import Any, Callable, Dict, Optional, Sequence, Set
+from typing import Any, Callable, Dict, Literal, NamedTuple, Optional, Sequence, Set
+import zipfile
 
 from absl import logging
+import numpy as np
 import tensorflow as tf
 
 import gtrxl_tf
@@ -21,6 +24,7 @@ from gtrxl_tf.settings import config
 from gtrxl_tf.training import checkpoint_variables
 
 _STAMP = 'stamp.json'
+_BEST = 'best.npz'
 _INDEX = 'ckpt-*.index'  # Written last.
 # The errors of TensorFlow if a checkpoint is damaged or does not fit.
 _TF_ERRORS = (
@@ -45,10 +49,14 @@ class Settings:
     kept: how many of the newest are kept.
     keep_every_hours: one older checkpoint in every interval of this many hours is never
       removed; None to keep none of them.
+    keep: whether the weights of the best evaluation are kept beside the last; not in the
+      papers. `load_policy`, `gtrxl serve` and `gtrxl export` then take these, while
+      comparisons take the last.
   """
   period: config.PositiveInt = 100
   kept: config.PositiveInt = 3
   keep_every_hours: Optional[config.PositiveFloat] = None
+  keep: Literal['best', 'last'] = 'best'
 
 
 class Checkpoints:
@@ -156,6 +164,34 @@ class Checkpoints:
     """Removes what a failed or interrupted save has left."""
     for file in self._folder.glob(f'ckpt-{step}[._]*'):
       shutil.rmtree(file) if file.is_dir() else file.unlink()
+
+
+class Best(NamedTuple):
+  """The weights with which a run did best in an evaluation."""
+  measure: float  # The mean return, or the score.
+  learner_step: int
+  environment_steps: int  # 0 in an offline run.
+  weights: Sequence[np.ndarray]
+
+
+def save_best(folder: pathlib.Path, best: Best) -> None:
+  """Writes the best weights, in place of those before."""
+  path = folder / _BEST
+  partial = path.with_suffix('.partial.npz')
+  folder.mkdir(parents=True, exist_ok=True)
+  np.savez(partial, facts=best[:3], **{f'{i:04}': x for i, x in enumerate(best.weights)})
+  os.replace(partial, path)
+
+
+def load_best(folder: pathlib.Path) -> Optional[Best]:
+  """Reads the best weights; None if there are none, or they cannot be read."""
+  try:
+    with np.load(folder / _BEST, allow_pickle=False) as saved:
+      measure, *steps = saved['facts'].tolist()
+      return Best(measure, *map(int, steps), [
+          saved[name] for name in sorted(set(saved.files) - {'facts'})])
+  except (OSError, ValueError, KeyError, zipfile.BadZipFile):
+    return None
 
 
 def read_stamp(folder: pathlib.Path) -> Dict[str, Any]:

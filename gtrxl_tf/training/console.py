@@ -2,7 +2,7 @@
 
 import math
 import sys
-from typing import Dict, List, Optional, TextIO
+from typing import Callable, Dict, List, Optional, TextIO
 
 from gtrxl_tf import progress
 
@@ -15,7 +15,11 @@ def duration(seconds: float) -> str:
 
 
 class Console:
-  """A line that is updated in place on a terminal, and every few seconds elsewhere."""
+  """A line that is updated in place on a terminal, and every few seconds elsewhere.
+
+  Attributes:
+    on_row: called once with each row that `update` gets.
+  """
 
   def __init__(self, goal: int, counted: str = 'environment',
                stream: Optional[TextIO] = None):
@@ -33,6 +37,8 @@ class Console:
     self._speed = f'{counted}_steps_per_second'
     self._line = progress.ProgressLine(stream or sys.stdout)
     self._last_step: Optional[float] = None
+    self._reported: Optional[float] = None
+    self.on_row: Callable[[Dict[str, float]], None] = lambda row: None
     self._known: Dict[str, float] = {}
 
   def update(self, row: Optional[Dict[str, float]]) -> None:
@@ -42,6 +48,9 @@ class Console:
     """
     if row is None or not {'learner_step', self._steps, self._speed} <= row.keys():
       return
+    if row['learner_step'] != self._reported:
+      self._reported = row['learner_step']
+      self.on_row(row)
     if row['learner_step'] == self._last_step:
       return
     self._known.update({name: x for name, x in row.items() if not math.isnan(x)})

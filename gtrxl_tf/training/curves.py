@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
+import os
 import pathlib
+import sys
 import types
 import typing
 from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Tuple
@@ -150,7 +152,8 @@ def draw_references(panel: plt.Axes, lines: Mapping[str, float]) -> None:
 def pyplot() -> types.ModuleType:
   """Imports matplotlib's pyplot, which takes as long as the rest of the library."""
   import matplotlib  # pylint: disable=import-outside-toplevel
-  matplotlib.use('Agg')  # Draws to files only; there may be no screen.
+  if 'MPLBACKEND' not in os.environ and 'matplotlib.pyplot' not in sys.modules:
+    matplotlib.use('Agg')  # Draws to files only; there may be no screen.
   from matplotlib import pyplot as plt  # pylint: disable=import-outside-toplevel
   return plt
 

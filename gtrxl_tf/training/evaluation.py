@@ -27,6 +27,10 @@ class Evaluation(NamedTuple):
   successes: List[float]   # 1 or 0; NaN if the environment does not report success.
   tasks: List[int]         # The number of the task that was played.
   means: Dict[str, float]  # Keys are the evaluator's `columns`.
+  lengths: Sequence[int] = ()  # Actions of each episode; none of learning processes.
+
+  def __repr__(self) -> str:
+    return describe(self, None)
 
 
 class Evaluator(Protocol):
@@ -63,7 +67,7 @@ class EpisodeEvaluator:
     """
     self._task_names = [name for name in task_names if name]
     self.columns = [
-        'return', 'success', *(f'success_{name}' for name in self._task_names)]
+        'return', 'success', 'episode_length', *(f'success_{name}' for name in self._task_names)]
     self._num_episodes = num_episodes
     self._environment = environment
     self._initial_state = policy.get_initial_state(environment.num_environments)
@@ -80,8 +84,8 @@ class EpisodeEvaluator:
       after_training: ignored.
 
     Returns:
-      The episodes, with the means of return and success, and of the success in each of
-      several tasks; None if it should stop before the end.
+      The episodes, with the means of return, success and length, and of the success in
+      each of several tasks; None if it should stop before the end.
     """
     del after_training
     num = self._environment.num_environments
@@ -89,6 +93,7 @@ class EpisodeEvaluator:
     each = -(-self._num_episodes // num)
     returns = [[] for _ in range(num)]
     successes = [[] for _ in range(num)]
+    lengths, length = [[] for _ in range(num)], np.zeros(num, int)
     steps = 0  # Steps without the end of an episode; infinite after the first end.
     while min(map(len, returns)) < each:
       if should_stop():
@@ -96,18 +101,20 @@ class EpisodeEvaluator:
       seen, _ = self._rollout.step()
       steps = math.inf if seen.last().any() else steps + 1
       warn_of_no_end(steps)
+      length = np.where(seen.first(), 0, length + 1)
       for i in np.flatnonzero(seen.last()):
         returns[i].append(float(seen.episode_return[i]))
         successes[i].append(float(seen.episode_success[i]))
-    returns, successes = (np.array([row[:each] for row in played])
-                          for played in (returns, successes))
+        lengths[i].append(int(length[i]))
+    returns, successes, lengths = (np.array([row[:each] for row in played])
+                                   for played in (returns, successes, lengths))
     per_task = [np.mean(successes[self._environment.tasks == task])
                 for task in range(len(self._task_names))]
-    means = map(float, (np.mean(returns), np.mean(successes), *per_task))
+    means = map(float, (*map(np.mean, (returns, successes, lengths)), *per_task))
     return Evaluation(
         returns.ravel().tolist(), successes.ravel().tolist(),
         np.repeat(self._environment.tasks, each).tolist(),
-        dict(zip(self.columns, means)))
+        dict(zip(self.columns, means)), lengths.ravel().tolist())
 
 
 def warn_of_no_end(steps: float) -> None:
@@ -129,6 +136,8 @@ def describe(evaluation: Evaluation, informed: Optional[float],
     line += f', informed policy {informed:.2f}'
   if not np.any(np.isnan(evaluation.successes)):
     line += f', success {np.mean(evaluation.successes):.2f}'
+  if evaluation.lengths:
+    line += f', length {np.mean(evaluation.lengths):.1f}'
   line += ''.join(f', {name} {score:.1f}' for name, score in scores.items())
   lines = [line]
   if len(task_names) > 1:

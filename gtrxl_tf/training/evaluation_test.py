@@ -42,16 +42,18 @@ class EvaluationTest(parameterized.TestCase):
   def test_an_informed_policys_episodes_are_successes(self):
     result = self.evaluate((4, 4, 4), num_episodes=6)
     self.assertEqual(result, (
-        [1.0] * 6, [1.0] * 6, [0] * 6, {'return': 1.0, 'success': 1.0}))
+        [1.0] * 6, [1.0] * 6, [0] * 6,
+        {'return': 1.0, 'success': 1.0, 'episode_length': 5.0}, [5] * 6))
     self.assertEqual(
         evaluation.describe(result, informed=1.0),
         'Evaluation over 6 episodes: return 1.00 ± 0.00 (s.e.), '
-        'informed policy 1.00, success 1.00')
+        'informed policy 1.00, success 1.00, length 5.0')
 
   def test_a_misled_policys_episodes_are_not_successes(self):
     result = self.evaluate((4, 4, 4), num_episodes=6, turn=-1)
     self.assertEqual(result, (
-        [0.0] * 6, [0.0] * 6, [0] * 6, {'return': 0.0, 'success': 0.0}))
+        [0.0] * 6, [0.0] * 6, [0] * 6,
+        {'return': 0.0, 'success': 0.0, 'episode_length': 5.0}, [5] * 6))
 
   @parameterized.parameters((1, 3), (3, 3), (4, 6), (7, 9))
   def test_each_environment_plays_as_many_episodes(self, asked, played):
@@ -65,7 +67,7 @@ class EvaluationTest(parameterized.TestCase):
     self.assertEqual(result.returns, [1.0] * 4)
     self.assertTrue(all(map(math.isnan, result.successes)))
     self.assertEqual(evaluation.describe(result, informed=None),
-                     'Evaluation over 4 episodes: return 1.00 ± 0.00 (s.e.)')
+                     'Evaluation over 4 episodes: return 1.00 ± 0.00 (s.e.), length 3.0')
 
   @parameterized.parameters((40, True), (60, False))
   def test_episodes_that_do_not_end_are_reported(self, steps, expected):
@@ -84,7 +86,8 @@ class EvaluationTest(parameterized.TestCase):
     self.assertEqual(result.tasks, [0, 0, 1, 1, 0, 0])
     self.assertEqual(
         evaluation.describe(result, None, ['maze', 'untold'], {'score': 55.5}),
-        'Evaluation over 6 episodes: return 1.00 ± 0.00 (s.e.), score 55.5\n'
+        'Evaluation over 6 episodes: return 1.00 ± 0.00 (s.e.), length 4.0, '
+        'score 55.5\n'
         '  maze: 1.00 over 4 episodes, success 1.00\n'
         '  untold: 1.00 over 2 episodes')
 

@@ -210,30 +210,39 @@ class Experiment(abc.ABC):
 
   def make_evaluation_environments(
       self, num_episodes: Optional[int] = None,
-      most: int = evaluation_lib.NUM_ENVIRONMENTS) -> environments.BatchedEnvironment:
+      most: int = evaluation_lib.NUM_ENVIRONMENTS, number: int = 0
+      ) -> environments.BatchedEnvironment:
     """Makes the environments that an evaluation plays, equally many for each task.
 
     Args:
       num_episodes: episodes of all tasks together; by default the experiment's.
       most: the most environments, if there are no more tasks than that.
+      number: tells apart evaluations of different episodes.
     """
     tasks = len(self.task_names)
     per_task = math.ceil((num_episodes or self.evaluation_episodes) / tasks)
     rounds = math.ceil(per_task / max(most // tasks, 1))
     return self.make_environments(
-        tasks * math.ceil(per_task / rounds), seeds_lib.Stream.EVALUATION)
+        tasks * math.ceil(per_task / rounds), seeds_lib.Stream.EVALUATION,
+        *[number] * bool(number))
 
-  def make_evaluator(self, policy: Any, folder: Optional[run_folder.RunFolder] = None
+  def make_evaluator(self, policy: Any, folder: Optional[run_folder.RunFolder] = None,
+                     num_episodes: Optional[int] = None, number: int = 0
                      ) -> evaluation_lib.Evaluator:
     """Makes the evaluator of a policy, which plays the tasks of the experiment.
 
     Args:
       policy: the policy to evaluate; its weights may change between evaluations.
       folder: the run's folder, for pictures; None for no pictures.
+      num_episodes: episodes of each task; by default the experiment's.
+      number: tells apart evaluations of different episodes.
     """
     del folder
+    total = self.evaluation_episodes
+    if num_episodes:
+      total = min(total, num_episodes * len(self._task_settings))
     return evaluation_lib.EpisodeEvaluator(
-        policy, self.make_evaluation_environments(), self.evaluation_episodes,
+        policy, self.make_evaluation_environments(total, number=number), total,
         self.task_names)
 
   def informed_return(self, num_episodes: int = 100) -> Optional[float]:
@@ -291,6 +300,14 @@ class Experiment(abc.ABC):
   @abc.abstractmethod
   def learned_network(self, agent: agent_lib.Agent) -> tf.keras.layers.Layer:
     """Returns the network of `agent` whose weights act after training."""
+
+  def kept_network(self, folder: run_folder.RunFolder) -> tf.keras.layers.Layer:
+    """Makes a network with a run's best weights, or else with the newest."""
+    network = self.learned_network(self.restore_agent(folder.checkpoints))
+    if best := checkpoints_lib.load_best(folder.checkpoints):
+      for variable, value in zip(network.variables, best.weights):
+        variable.assign(value)
+    return network
 
   @abc.abstractmethod
   def make_policy(self, network: tf.keras.layers.Layer) -> Any:
@@ -376,6 +393,19 @@ class Experiment(abc.ABC):
     """Plays with the policy of a finished run; returns None if it should stop."""
     return self.make_evaluator(self.restore_policy(folder), folder).evaluate(
         should_stop, after_training=True)
+
+  def evaluate_best(self, folder: run_folder.RunFolder, should_stop: Callable[[], bool]
+                    ) -> Optional[evaluation_lib.Evaluation]:
+    """Plays new episodes with the best policy of a finished run, if it was kept."""
+    if not folder.best.exists():
+      return None
+    return self.make_evaluator(self.best_policy(folder), number=1).evaluate(should_stop)
+
+  def best_policy(self, folder: run_folder.RunFolder) -> Any:
+    """Returns the policy of a run's best evaluation, or else that of its last weights."""
+    if not folder.best.exists():
+      return self.restore_policy(folder)
+    return exported.load(folder.best, specs=(self.observation_spec, self.action_spec))
 
   def describe(self, folder: run_folder.RunFolder,
                evaluation: evaluation_lib.Evaluation, informed: Optional[float]) -> str:

@@ -26,6 +26,7 @@ class RunFolder:
   `summaries/`      for TensorBoard
   `metrics.csv`     one row every few learner steps
   `policy/`         the SavedModel of the policy
+  `best/`           the same of the best evaluation, unless that was of the last weights
   `curve.png`       the learning curve
   `evaluation.csv`  episodes after training; for a policy that learns while it acts, the
                     end of each learning process
@@ -34,7 +35,8 @@ class RunFolder:
   `report.html`     a page about the run, made by `gtrxl report`
   `learning_process.png`, `.csv`  the last learning processes of a policy that learns
                     while it acts
-  `evaluations.csv` episodes during training, in runs with an evaluator
+  `evaluations.csv` episodes during training, in online runs
+  `best.csv`        episodes of the policy in `best/`, after training
   `replay/`         Reverb's checkpoints of its tables
   `failures/`       for each process that failed, the traceback of its last error
   `logs/`           for each process, what TensorFlow, XLA and Reverb print
@@ -50,6 +52,8 @@ class RunFolder:
   summaries = property(lambda self: self.root / 'summaries')
   metrics = property(lambda self: self.root / 'metrics.csv')
   policy = property(lambda self: self.root / 'policy')
+  best = property(lambda self: self.root / 'best')
+  best_evaluation = property(lambda self: self.root / 'best.csv')
   curve = property(lambda self: self.root / 'curve.png')
   evaluation = property(lambda self: self.root / 'evaluation.csv')
   scores = property(lambda self: self.root / 'scores.csv')

@@ -21,7 +21,7 @@ _SCALAR = tf.compat.v1.SummaryMetadata(
 # temperatures and the like.
 _GROUPS = {
     'learner': r'learner_.*|seconds|cpu_seconds|gradient_norm',
-    'episodes': r'(.*_)?(return|success|score|normalized)(_.*)?|episodes',
+    'episodes': r'(.*_)?(return|success|score|normalized)(_.*)?|episodes|episode_length',
     'actors': r'environment_steps.*|actors|.*_actor_.*',
     'replay': r'unrolls.*|queue_.*|oldest_.*|data_age',
 }
@@ -44,8 +44,9 @@ class Summaries:
     self._folder = folder
     self._writer: Optional[tf.summary.SummaryWriter] = None
 
-  def write(self, step: int, row: Mapping[str, float]) -> None:
-    """Writes the numbers of a learner step; NaN is left out."""
+  def write(self, row: Mapping[str, float]) -> None:
+    """Writes a row at its environment step, or at its learner step; NaN is left out."""
+    step = int(row.get('environment_steps', row['learner_step']))
     # Like `tf.summary.scalar`, but one op for all, in an eighth of the time.
     self._write(step, [
         tf.compat.v1.Summary.Value(

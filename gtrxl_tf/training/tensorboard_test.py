@@ -30,9 +30,10 @@ class SummariesTest(parameterized.TestCase):
     folder = pathlib.Path(self.create_tempdir().full_path)
     writer = tensorboard.Summaries(folder)
     writer.flush()
-    writer.write(3, {'loss': 1.0, 'return': math.nan})
+    writer.write({'learner_step': 3, 'loss': 1.0, 'return': math.nan})
     writer.flush()
-    self.assertEqual(self.read(folder), [(3, 'agent/loss')])
+    self.assertEqual(
+        self.read(folder), [(3, 'learner/learner_step'), (3, 'agent/loss')])
 
   def test_numbers_are_those_of_tf_summary(self):
     def written(write):
@@ -45,16 +46,17 @@ class SummariesTest(parameterized.TestCase):
 
     def ours(folder):
       writer = tensorboard.Summaries(folder)
-      writer.write(7, {'loss': 0.1, 'unrolls': 3})
+      writer.write({'learner_step': 7, 'loss': 0.1, 'unrolls': 3})
       writer.flush()
 
     def theirs(folder):
       with tf.summary.create_file_writer(str(folder)).as_default():
+        tf.summary.scalar('learner/learner_step', 7, step=7)
         tf.summary.scalar('agent/loss', 0.1, step=7)
         tf.summary.scalar('replay/unrolls', 3, step=7)
 
     found, expected = written(ours), written(theirs)
-    self.assertLen(found, 2)
+    self.assertLen(found, 3)
     for (step, value), (their_step, their_value) in zip(
         found, expected, strict=True):
       self.assertEqual((step, value.tag, value.metadata),
@@ -62,6 +64,13 @@ class SummariesTest(parameterized.TestCase):
       self.assertEqual(
           tf.make_ndarray(value.tensor), tf.make_ndarray(their_value.tensor))
       self.assertEqual(value.tensor.dtype, their_value.tensor.dtype)
+
+  def test_online_rows_are_at_environment_steps(self):
+    folder = pathlib.Path(self.create_tempdir().full_path)
+    writer = tensorboard.Summaries(folder)
+    writer.write({'learner_step': 3, 'environment_steps': 640.0, 'episode_length': 8.0})
+    writer.flush()
+    self.assertIn((640, 'episodes/episode_length'), self.read(folder))
 
   @parameterized.parameters(
       ('return_3', 'episodes'), ('success', 'episodes'), ('score', 'episodes'),
@@ -95,15 +104,16 @@ class SummariesTest(parameterized.TestCase):
   def test_only_what_a_full_disk_has_no_room_for_is_lost(self):
     disk = testing.small_disk(self, 64)
     writer = tensorboard.Summaries(disk / 'summaries')
-    writer.write(1, {'loss': 1.0})
+    writer.write({'learner_step': 1, 'loss': 1.0})
     writer.flush()
     with testing.full(disk):
       with self.assertLogs('absl', 'ERROR') as logs:
         for step in (2, 3):
-          writer.write(step, {f'metric_{i}': 1.0 for i in range(85)})
+          writer.write({
+              'learner_step': step, **{f'metric_{i}': 1.0 for i in range(85)}})
           writer.flush()
       self.assertIn('; training continues', logs.output[0])
-    writer.write(4, {'loss': 1.0})
+    writer.write({'learner_step': 4, 'loss': 1.0})
     writer.flush()
     self.assertContainsSubset(
         [(1, 'agent/loss'), (4, 'agent/loss')], self.read(disk / 'summaries'))

@@ -3,6 +3,7 @@
 import abc
 import dataclasses
 import math
+import shutil
 import time
 from typing import Any, Callable, Dict, Iterator, Mapping, NamedTuple, Optional, Tuple
 
@@ -130,6 +131,8 @@ class Trainer(abc.ABC):
       if folder.config.exists():
         self._summaries.settings(folder.config.read_text(encoding='utf-8'))
     self._newest: Optional[learner.Metrics] = None  # The last step's.
+    best = checkpoints.load_best(folder.checkpoints)
+    self._best: Optional[float] = best and best.measure
     # Speed is no concern after a part of the run has failed.
     self._long_steps = long_steps.LongSteps(
         self._asked_to_stop,
@@ -217,10 +220,29 @@ class Trainer(abc.ABC):
     return self._has_ended()
 
   def export(self) -> None:
-    """Writes the policy to `policy/`, if this is the chief."""
-    if self._is_chief:
-      export.save_policy(
-          self._experiment.make_policy(self._network_that_acts()), self._folder.policy)
+    """Writes the policy to `policy/` and the best to `best/`, if this is the chief."""
+    if not self._is_chief:
+      return
+    network = self._network_that_acts()
+    export.save_policy(self._experiment.make_policy(network), self._folder.policy)
+    shutil.rmtree(self._folder.best, ignore_errors=True)  # Of a run that was extended.
+    best = checkpoints.load_best(self._folder.checkpoints)
+    if best and best.learner_step != self.step:
+      for variable, value in zip(network.variables, best.weights):
+        variable.assign(value)
+      export.save_policy(self._experiment.make_policy(network), self._folder.best)
+
+  def _keep_if_best(self, played: evaluation.Evaluation, network: tf.keras.layers.Layer,
+                    environment_steps: int = 0) -> None:
+    """Keeps the weights of an evaluation that is at least as good as all before."""
+    if self._experiment.checkpoints.keep != 'best':
+      return
+    scores = self._experiment.compute_scores(played.returns, played.tasks)
+    measure = scores.get('score', played.means['return'])
+    if self._best is None or measure >= self._best:
+      self._best = measure
+      checkpoints.save_best(self._folder.checkpoints, checkpoints.Best(
+          measure, self.step, environment_steps, [x.numpy() for x in network.variables]))
 
   def _take_steps(self, batch: Any) -> None:
     self._long_steps.step_begins(self.step + 1, self.step - self._saved_step)
@@ -262,7 +284,7 @@ class Trainer(abc.ABC):
     lap = Lap(now - self._started, elapsed, (self.step - step_then) / elapsed)
     row = {'learner_step': self.step, **self._make_row(self._check_finite(), lap)}
     self._metrics.append(row)
-    self._summaries.write(self.step, row)
+    self._summaries.write(row)
     self._gauges.show(row)
     self._show(row)
     self._last_log = (now, self.step)

@@ -117,6 +117,8 @@ class OfflineTrainer(trainer.Trainer):
           lambda: not ends and self._asked_to_stop(), after_training=ends)
       if self.evaluation is not None:
         self._means = self.evaluation.means
+        if not self._experiment.learns_while_acting:
+          self._keep_if_best(self.evaluation, self._acting)
       self._cpu_started += time.process_time() - began
 
   def _make_row(self, metrics: Dict[str, float], lap: trainer.Lap

@@ -1,7 +1,7 @@
 """An evaluator: plays with the newest weights during training."""
 
 import time
-from typing import Callable, Optional
+from typing import Callable, Dict, Optional
 
 from absl import logging
 
@@ -17,7 +17,15 @@ from gtrxl_tf.training.online import agreement
 from gtrxl_tf.training.online import experiment as experiment_lib
 from gtrxl_tf.training.online import reconnect
 
-COLUMNS = ('learner_step', 'return', 'success', 'episodes')
+COLUMNS = ('learner_step', 'return', 'success', 'episode_length', 'episodes')
+
+
+def make_row(experiment: experiment_lib.OnlineExperiment, step: int,
+             played: evaluation.Evaluation) -> Dict[str, float]:
+  """Makes a row of `evaluations.csv` for the weights of a learner step."""
+  return {**dict(zip(COLUMNS, (step, *(played.means[x] for x in COLUMNS[1:4]),
+                               len(played.returns)))),
+          **experiment.compute_scores(played.returns, played.tasks)}
 
 
 class OnlineEvaluator:
@@ -97,15 +105,13 @@ class OnlineEvaluator:
           self._watchdog.progress()
 
   def _write(self, step: int, played: evaluation.Evaluation) -> None:
-    row = dict(zip(COLUMNS, (
-        step, played.means['return'], played.means['success'], len(played.returns))))
-    row.update(self._experiment.compute_scores(played.returns, played.tasks))
+    row = make_row(self._experiment, step, played)
     logging.info('evaluator: %s', ', '.join(f'{k} {v:g}' for k, v in row.items()))
     last = metrics_csv.last_metrics(self._path)
     if last and last['learner_step'] >= step:
       # The learner went back to a checkpoint: later rows are about weights it has lost.
       self._rows = metrics_csv.MetricsWriter(self._path, resume_step=step - 1)
     self._rows.append(row)
-    self._summaries.write(step, row)
+    self._summaries.write(row)
     self._summaries.flush()
     self._gauges.show(row)

@@ -38,7 +38,8 @@ class ScoreTest(absltest.TestCase):
     evaluator = evaluator_lib.OnlineEvaluator(
         experiment, replay_testing.memory(self, experiment), folder, lambda: True)
     evaluator._write(3, evaluation.Evaluation(
-        [1., 2., 5.], [1., 1., 0.], [0, 0, 1], {'return': 8 / 3, 'success': 2 / 3}))
+        [1., 2., 5.], [1., 1., 0.], [0, 0, 1], {
+            'return': 8 / 3, 'success': 2 / 3, 'episode_length': 4}))
     [row] = metrics_csv.read_metrics(folder.evaluations)
     self.assertEqual((row['learner_step'], row['score'], row['other']), (3, 51.5, 7))
 
@@ -49,7 +50,8 @@ class ScoreTest(absltest.TestCase):
         experiment, replay_testing.memory(self, experiment), folder, lambda: True)
     for step, value in (100, 1.), (120, 2.), (140, 3.), (120, 4.), (140, 5.):
       evaluator._write(step, evaluation.Evaluation(
-          [value] * 2, [1., 1.], [0, 1], {'return': value, 'success': 1.}))
+          [value] * 2, [1., 1.], [0, 1], {
+              'return': value, 'success': 1., 'episode_length': 4}))
     self.assertEqual(
         [(row['learner_step'], row['return'])
          for row in metrics_csv.read_metrics(folder.evaluations)],

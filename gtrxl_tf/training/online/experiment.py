@@ -89,6 +89,10 @@ class OnlineExperiment(experiment.Experiment):
       others, which use each unroll of the queue once.
     exploration: how the actors of such an agent explore. Evaluators and the exported
       policy then take the best action.
+    num_evaluations: evaluations by the learner's process during training, at equal
+      distances, of 50 episodes a task. They decide which weights `Checkpoints.keep`
+      keeps. Not in the papers; ten show a policy that unlearns. Several workers, and
+      runs with an `evaluator`, have none.
     evaluator: whether `gtrxl train` plays with the newest weights during training,
       which takes processor time from the other parts.
     transfer_dtype: the type in which weights and records of memory travel between
@@ -126,6 +130,7 @@ class OnlineExperiment(experiment.Experiment):
       stall_seconds: config.PositiveFloat = 600.0,
       transfer_dtype: Literal['float32', 'bfloat16'] = 'float32',
       transport: Literal['memory', 'reverb'] = 'memory',
+      num_evaluations: config.NonNegativeInt = 10,
       evaluator: bool = False,
       inference: Optional[placement.Inference] = None,
       replay: Optional[prioritized.Replay] = None,
@@ -192,6 +197,7 @@ class OnlineExperiment(experiment.Experiment):
     self.stall_seconds = stall_seconds
     self.half_transfer = transfer_dtype == 'bfloat16'
     self.transport = transport
+    self.num_evaluations = num_evaluations
     self.evaluator = evaluator
     self.inference = inference
     self.replay = replay

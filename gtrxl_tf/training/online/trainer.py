@@ -3,7 +3,7 @@
 import contextlib
 import math
 import time
-from typing import Any, Collection, Dict, Iterator
+from typing import Any, Collection, Dict, Iterator, Optional
 
 from absl import logging
 import numpy as np
@@ -16,16 +16,21 @@ from gtrxl_tf.replay import staleness
 from gtrxl_tf.replay import unroll
 from gtrxl_tf.settings import config
 from gtrxl_tf.training import devices
+from gtrxl_tf.training import evaluation
 from gtrxl_tf.training import learner
+from gtrxl_tf.training import metrics_csv
+from gtrxl_tf.training import tensorboard
 from gtrxl_tf.training import trainer
 from gtrxl_tf.training import watchdog
 from gtrxl_tf.training.online import actor
 from gtrxl_tf.training.online import agreement
+from gtrxl_tf.training.online import evaluator
 from gtrxl_tf.training.online import experiment as experiment_lib
 from gtrxl_tf.training.online import local_inference
 from gtrxl_tf.training.online import reconnect
 
 _FAREWELL_SECONDS = 120
+_EPISODES = 50  # Of each task, in an evaluation during training.
 
 
 class OnlineTrainer(trainer.Trainer):
@@ -112,6 +117,10 @@ class OnlineTrainer(trainer.Trainer):
     self._prepared = False  # True once the learner step has been traced.
     self._inference = process.inference and local_inference.LocalInference(
         experiment, process)
+    self._num_evaluations = 0 if self._meets or experiment.evaluator else (
+        experiment.num_evaluations)
+    self._played = self._evaluations_due()
+    self._playing: Optional[evaluation.Evaluator] = None  # Made when it is needed.
     self._actor = None
     if process.server is None:
       # An actor that plays in turns with the learner. A resumed run must not repeat the
@@ -266,6 +275,36 @@ class OnlineTrainer(trainer.Trainer):
     if refreshes:
       self._agent.refresh_acting_network()
       self._published_step = self.step
+    if self._evaluations_due() > self._played:
+      self._played = self._evaluations_due()
+      self._evaluate()
+
+  def _evaluations_due(self) -> int:
+    """Returns how many evaluations belong to the steps that were taken."""
+    share = min(self._steps / self._experiment.environment_steps, 1)
+    return int(share * self._num_evaluations)
+
+  def _evaluate(self) -> None:
+    """Plays with the weights that act, and keeps them if they are the best."""
+    experiment = self._experiment
+    self._watchdog.pause()
+    if self._playing is None:
+      # The actor that takes turns plays with `acting_network`.
+      self._network = experiment.make_network()
+      self._playing = experiment.make_evaluator(
+          experiment.make_policy(self._network), num_episodes=_EPISODES)
+      self._evaluations = metrics_csv.MetricsWriter(self._folder.evaluations, self.step)
+      self._episodes = tensorboard.Summaries(self._folder.summaries / 'evaluation')
+    _copy(self._agent.acting_network, self._network)
+    played = self._playing.evaluate(self._asked_to_stop)
+    if played is not None:
+      row = evaluator.make_row(experiment, self.step, played)
+      row['environment_steps'] = self._steps
+      self._evaluations.append(row)
+      self._episodes.write(row)
+      self._episodes.flush()
+      self._keep_if_best(played, self._network, self._steps)
+    self._watchdog.progress()
 
   def _count(self) -> None:
     """Adds the environment steps since the last call, of all workers."""
@@ -282,6 +321,7 @@ class OnlineTrainer(trainer.Trainer):
         'seconds': lap.seconds,
         'return': _mean(ledger.returns),
         'success': _mean(ledger.successes),
+        'episode_length': _mean(ledger.lengths),
         **self._returns_of_tasks(),
         'environment_steps_per_second': (self._steps - self._steps_then) / lap.elapsed,
         'learner_steps_per_second': lap.learner_steps_per_second,
@@ -367,10 +407,13 @@ class OnlineTrainer(trainer.Trainer):
 
   def _network_that_acts(self) -> tf.keras.layers.Layer:
     network = self._experiment.acting_network
-    for variable, learned in zip(
-        network.variables, self._agent.acting_network.variables):
-      variable.assign(learned.numpy())
+    _copy(self._agent.acting_network, network)
     return network
+
+
+def _copy(source: tf.keras.layers.Layer, target: tf.keras.layers.Layer) -> None:
+  for variable, learned in zip(target.variables, source.variables):
+    variable.assign(learned.numpy())
 
 
 def _rows(batch: Any) -> Any:

@@ -1,0 +1,172 @@
+"""Training called from Python: from an id or a class to a run, without gin or a command.
+
+  import gtrxl_tf
+
+  run = gtrxl_tf.train('CartPole-v1', root_dir='runs/cartpole', steps=200_000)
+  run.evaluate(episodes=100)
+  policy = run.policy()
+"""
+
+import os
+import pathlib
+import sys
+from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Union
+
+from gtrxl_tf.launch import prepare
+from gtrxl_tf.launch import signals
+from gtrxl_tf.launch import train as train_lib
+from gtrxl_tf.serving import acting
+from gtrxl_tf.serving import export
+from gtrxl_tf.settings import config
+from gtrxl_tf.settings import gin_files as gin_lib
+from gtrxl_tf.settings import shortcuts
+from gtrxl_tf.training import evaluation
+from gtrxl_tf.training import metrics_csv
+from gtrxl_tf.training import run_folder
+
+
+class Run:
+  """A run of training: what its folder has, and what can be done with its policy.
+
+  Attributes:
+    root_dir: the run's folder.
+  """
+
+  def __init__(self, root_dir: Union[str, os.PathLike]):
+    """Takes the folder of a run, which may be one that a command has trained."""
+    self._folder = run_folder.RunFolder(root_dir)
+    self.root_dir = self._folder.root
+    if not self._folder.config.exists():
+      raise config.ConfigError(
+          f'{self.root_dir} has no config.gin: expected the folder of a run')
+
+  def __repr__(self) -> str:
+    row = metrics_csv.last_metrics(self._folder.metrics) or {}
+    steps = row.get('environment_steps', row.get('learner_step', 0))
+    return (f'Run({str(self.root_dir)!r}, {"done" if self.done else "interrupted"}, '
+            f'{steps:,.0f} steps, return {row.get("return", float("nan")):.2f})')
+
+  @property
+  def done(self) -> bool:
+    """Whether training has taken all its steps."""
+    return self._folder.done.exists()
+
+  @property
+  def metrics(self) -> List[Dict[str, float]]:
+    """The rows of `metrics.csv`, by column."""
+    return metrics_csv.read_metrics(self._folder.metrics)
+
+  def evaluate(self, episodes: int = 100) -> evaluation.Evaluation:
+    """Plays with the policy of `policy`.
+
+    Args:
+      episodes: at least this many of each task.
+
+    Returns:
+      Lists of returns, lengths and successes, which prints as its summary.
+    """
+    with gin_lib.own_gin():
+      experiment = prepare.prepare([str(self._folder.config)], [], check=False)
+      environment = experiment.make_evaluation_environments(episodes)
+      try:
+        return evaluation.EpisodeEvaluator(
+            experiment.best_policy(self._folder), environment, episodes,
+            experiment.task_names).evaluate()
+      finally:
+        environment.close()
+
+  def plot(self) -> pathlib.Path:
+    """Draws the learning curve, shows it in a notebook, and returns the picture's path."""
+    with gin_lib.own_gin():
+      train_lib.draw_curve(
+          prepare.prepare([str(self._folder.config)], [], check=False), self._folder)
+    show_picture(self._folder.curve)
+    return self._folder.curve
+
+  def policy(self) -> acting.Policy:
+    """Loads the run's policy, see `gtrxl_tf.load_policy`; also if it was interrupted."""
+    folder = self._folder
+    if not folder.policy.exists():
+      with gin_lib.own_gin():
+        experiment = prepare.prepare([str(folder.config)], [], check=False)
+        export.save_policy(
+            experiment.make_policy(experiment.kept_network(folder)), folder.policy)
+    return acting.load_policy(self.root_dir)
+
+
+def show_picture(path: pathlib.Path) -> None:
+  """Shows a picture, if this process is that of a notebook."""
+  ipython = sys.modules.get('IPython')
+  if ipython and ipython.get_ipython():
+    ipython.display.display(ipython.display.Image(str(path)))
+
+
+def train(environment: Any = None, *, root_dir: Union[str, os.PathLike],
+          core: Any = None, agent: Any = None, steps: Optional[int] = None,
+          num_actors: int = 0, seed: int = 0, dataset: Optional[str] = None,
+          settings: Optional[Mapping[str, Any]] = None, gin_files: Sequence[str] = (),
+          on_row: Optional[Callable[[Mapping[str, float]], Optional[bool]]] = None,
+          allow_changes: bool = False) -> Run:
+  """Trains an agent, or continues the run of a folder, as `gtrxl train` would.
+
+  With `num_actors = 0` it acts and learns in turns in this process, and can be called
+  again and again: in a script, a notebook, a debugger or a thread. With actors, which
+  are processes, a script calls it below `if __name__ == '__main__':`, and `environment`
+  is in a module that they can import. An interruption (Ctrl-C) saves and returns.
+
+  Args:
+    environment: see `shortcuts.gin`; None if `gin_files` have one.
+    root_dir: the run's folder. The same call continues the run that is there.
+    core: see `shortcuts.gin`.
+    agent: see `shortcuts.gin`.
+    steps: see `shortcuts.gin`.
+    num_actors: how many processes act; 0 for turns in this one. A dataset needs none.
+    seed: the seed of networks, episodes and actions.
+    dataset: see `shortcuts.gin`.
+    settings: see `shortcuts.gin`.
+    gin_files: gin files, which come after those that the arguments above stand for, and
+      before `settings`.
+    on_row: called with each row of metrics, or with the newest twice a second if there
+      are actors; if it returns False, training is interrupted.
+    allow_changes: whether settings of the run that do not change what it learns may
+      differ from before, and classes that no module has may have been edited.
+
+  Raises:
+    config.ConfigError: settings cannot be used. Nothing was started.
+    exit_codes.RunFailed: the environment or the policy failed; the folder `failures`
+      has the traceback.
+  """
+  folder = run_folder.RunFolder(root_dir)
+  stopped = False
+
+  def seen(row: Mapping[str, float]) -> None:
+    nonlocal stopped
+    stopped |= on_row is not None and on_row(row) is False
+
+  with gin_lib.own_gin(), signals.stop_requested(ends_at_second=False) as interrupted:
+    files, lines = (([], []) if environment is None else shortcuts.gin(
+        environment, core, agent, steps, dataset))
+    lines = [*lines, f'Experiment.seed = {seed!r}',
+             *shortcuts.lines(settings or {})]
+    if dataset is None:
+      lines.append(f'OnlineExperiment.num_actors = {num_actors!r}')
+    if num_actors and (own := gin_lib.defined()):
+      raise config.ConfigError(
+          f'num_actors = {num_actors}: expected 0, or {own[0]} in a module of its own, '
+          'which other processes can import')
+    _check_edited(folder, allow_changes)
+    train_lib.train_here(
+        [*files, *map(str, gin_files)], lines, folder, lambda: stopped or interrupted(),
+        allow_changes, seen)
+  return Run(folder.root)
+
+
+def _check_edited(folder: run_folder.RunFolder, allow_changes: bool) -> None:
+  """Refuses to go on with another class than the one that a run was begun with."""
+  if allow_changes or not (folder.was_started and folder.config.exists()):
+    return
+  for name in gin_lib.edited(folder.config.read_text(encoding='utf-8')):
+    raise config.ConfigError(
+        f'{name} was edited since the run in {folder.root} began, which would go on with '
+        'the new one: expected allow_changes=True to do so, or another root_dir to '
+        'start afresh')

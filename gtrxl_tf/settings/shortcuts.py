@@ -1,0 +1,138 @@
+"""Settings given as a few names, or as Python's own objects, which become gin.
+
+`gtrxl train --env=CartPole-v1 --core=lstm` and `gtrxl_tf.train('CartPole-v1', core='lstm')`
+both come here. What they mean is a gin file or a line of gin, so that a run's folder has
+the same `config.gin` whichever way it was started.
+"""
+
+import functools
+import inspect
+from typing import Any, Callable, Dict, List, Mapping, NamedTuple, Optional
+
+import numpy as np
+
+from gtrxl_tf.settings import config
+from gtrxl_tf.settings import gin_files
+
+# The experiments that an environment without settings of its own becomes.
+_ONLINE, _OFFLINE = 'gtrxl/gymnasium_cpu.gin', 'rate/own_data_cpu.gin'
+_OF_MODELS = 'rate/models'  # Cores with what offline training needs beside them.
+# What each agent adds to `_ONLINE`, by the names that people type.
+_AGENTS = {'ppo': [], 'vmpo': ['gtrxl/agents/vmpo.gin'],
+           'r2d2': ['gtrxl/agents/r2d2.gin']}
+
+
+class Gin(NamedTuple):
+  """Settings as `config.parse` takes them.
+
+  Attributes:
+    files: names of gin files.
+    bindings: single lines, which override the files.
+  """
+  files: List[str]
+  bindings: List[str]
+
+
+def gin(environment: Any, core: Any = None, agent: Any = None,
+        steps: Optional[int] = None, dataset: Optional[str] = None) -> Gin:
+  """Returns the settings of an experiment.
+
+  Args:
+    environment: the id of a gymnasium task, as `'CartPole-v1'`; the name of a class in
+      `gtrxl_tf.environments`; or a class, a function or a `functools.partial` that makes
+      a `gymnasium.Env` or a `dm_env.Environment`.
+    core: the name of a file in gin/cores or, with a dataset, in gin/rate/models; or a
+      core, whose arguments are taken as they are, or a callable that makes one; None for
+      `'gtrxl'` or, with a dataset, `'rate'`.
+    agent: `'ppo'`, `'vmpo'` or `'r2d2'`, or an agent's class; None for PPO, and for the
+      model's with a dataset.
+    steps: environment steps or, with a dataset, learner steps; None for the file's.
+    dataset: folder of a dataset, for offline training.
+  """
+  files, made = [_OFFLINE if dataset else _ONLINE], []
+  if isinstance(environment, str) and not environment.isidentifier():
+    made.append(f'GymnasiumEnvironment.name = {environment!r}')
+  else:
+    name = f'@{environment}' if isinstance(environment, str) else environment
+    made.append(f'Experiment.environment = {_text(name, made)}')
+  core = core or ('rate' if dataset else 'gtrxl')
+  if isinstance(core, str):
+    files.append(_file('core', core, _OF_MODELS if dataset else 'cores'))
+  else:
+    owner = 'DecisionNetwork' if dataset else 'ActorCritic'
+    made.append(f'{owner}.core = {_text(core, made)}'
+                 + '()' * (not hasattr(core, '_arguments')))
+  if isinstance(agent, str) and not dataset:
+    if agent not in _AGENTS:
+      raise config.ConfigError(
+          f'agent = {agent!r}: expected one of {", ".join(_AGENTS)}')
+    files += _AGENTS[agent]
+  elif agent is not None:
+    made.append(f'Experiment.agent = {_text(agent, made)}')
+  kind = 'OfflineExperiment.learner' if dataset else 'OnlineExperiment.environment'
+  if dataset:
+    made.append(f'OfflineExperiment.dataset = {dataset!r}')
+  if steps is not None:
+    made.append(f'{kind}_steps = {steps!r}')
+  return Gin(files, made)
+
+
+def lines(settings: Mapping[str, Any]) -> List[str]:
+  """Returns settings as lines of gin.
+
+  Args:
+    settings: values by their names in gin, as in `{'Adam.learning_rate': 1e-3}`. A text
+      that begins with @ or % is a reference.
+  """
+  made = []
+  for name, value in settings.items():
+    made.append(f'{name} = {_text(value, made)}')
+  return made
+
+
+def _file(what: str, name: str, folder: str) -> str:
+  """Returns the gin file of a name in one of the library's folders."""
+  known = sorted(path.stem for path in (gin_files.FOLDER / folder).glob('*.gin'))
+  if name not in known:
+    raise config.ConfigError(f'{what} = {name!r}: expected one of {", ".join(known)}')
+  return f'{folder}/{name}.gin'
+
+
+def _text(value: Any, lines: List[str]) -> str:
+  """Writes a value as gin; adds the lines that it needs before its own to `lines`."""
+  if isinstance(value, str) and value[:1] in ('@', '%'):
+    return value
+  if isinstance(value, functools.partial):
+    if value.args:
+      raise config.ConfigError(f'{value}: expected arguments by their names')
+    return _with_arguments(value.func, value.keywords, lines)
+  if hasattr(value, '_arguments'):  # A `SavableLayer`.
+    return f'{_with_arguments(type(value), value._arguments, lines)}()'  # pylint: disable=protected-access
+  if inspect.isclass(value) or inspect.isroutine(value):
+    return _with_arguments(value, {}, lines)
+  if isinstance(value, Mapping):
+    return '{' + ', '.join(
+        f'{_text(k, lines)}: {_text(x, lines)}' for k, x in value.items()) + '}'
+  if isinstance(value, (list, tuple)):
+    return '[' + ', '.join(_text(x, lines) for x in value) + ']'
+  if isinstance(value, np.generic):
+    value = value.item()
+  if value is None or isinstance(value, (bool, int, float, str)):
+    return repr(value)
+  raise config.ConfigError(
+      f'{value!r:.80}: expected a number, a string, a list or a dictionary of them, a '
+      'core, or a class, a function or a functools.partial')
+
+
+def _with_arguments(target: Callable, arguments: Dict[str, Any], lines: List[str]) -> str:
+  """Returns the reference to a class or a function with arguments of its own."""
+  name, imported = config.name_of(target), None
+  if not config.is_own(target):
+    name, imported = gin_files.define(name, target)
+  if imported:
+    lines.insert(0, f'import {imported}')
+  scope = 'given/' if arguments else ''  # What is set elsewhere is not for this one.
+  own = [f'{scope}{name}.{key} = {_text(value, lines)}'
+         for key, value in arguments.items()]
+  lines += own
+  return f'@{scope}{name}'
