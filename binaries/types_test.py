@@ -50,8 +50,8 @@ class TypesTest(absltest.TestCase):
     return [''.join(x) for x in re.findall(r':(\d+: )error: (.*?)  \[', done.stdout)]
 
   def test_programs_of_the_readme_have_no_errors(self):
-    self.assertEqual(
-        self.check(readme_test.CORE, readme_test.WORLD, readme_test.POLICY), [])
+    programs = re.findall(r'```python\n(.*?)```', readme_test.README, re.DOTALL)
+    self.assertEqual(self.check(*programs), [])
 
   def test_wrong_arguments_and_names_are_found(self):
     found, expected = self.check(_WRONG), _FOUND.strip().splitlines()
