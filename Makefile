@@ -152,8 +152,9 @@ HOSTILE := $(HOSTILE:%=gtrxl_tf/%) $(addprefix binaries/,datasets_slow_test.py \
 test-hostile: .venv/core ## Try kills, cut cables, full disks, bad files, broken environments
 	$(RUN) pytest -q -s $(ARGS) $(HOSTILE)
 
-lint: .venv/core ## Check imports, unused names and return types
+lint: .venv/core ## Check imports, unused names, return types, and types of the examples
 	$(RUN) ruff check . $(ARGS)
+	$(RUN) mypy
 
 table2: .venv/core ## Count the parameters of the GTrXL paper's Table 2
 	$(RUN) binaries.table2 $(ARGS)
@@ -180,7 +181,7 @@ bazel-check: ## Query the Bazel targets and lint BUILD; needs bazel and npx
 	    -warnings=-native-py BUILD WORKSPACE
 
 clean: ## Remove every .venv* and build products; keeps runs/
-	rm -rf .venv .venv-newest .venv-tpu .venv-docs build dist *.egg-info .pytest_cache bazel-*
+	rm -rf .venv .venv-newest .venv-tpu .venv-docs build dist *.egg-info .pytest_cache .mypy_cache bazel-*
 	find gtrxl_tf binaries tools -name __pycache__ -prune -exec rm -rf {} +
 
 NEEDS_PYTHON = $(if $(FITTING),,$(error gtrxl_tf needs Python 3.10 to 3.13, \

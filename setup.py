@@ -8,7 +8,7 @@ from setuptools.command import build_py
 
 
 class _Build(build_py.build_py):
-  """Leaves tests out of a wheel, and puts the gin files into the library."""
+  """Leaves tests out of a wheel, and puts programs and gin files into the library."""
 
   def find_package_modules(self, package, package_dir):
     return [found for found in super().find_package_modules(package, package_dir)
@@ -17,8 +17,10 @@ class _Build(build_py.build_py):
   def run(self):
     super().run()
     if not getattr(self, 'editable_mode', False):
-      shutil.copytree('gin', os.path.join(self.build_lib, 'gtrxl_tf', 'gin'),
-                      dirs_exist_ok=True)
+      for name in 'binaries', 'gin':
+        shutil.copytree(
+            name, os.path.join(self.build_lib, 'gtrxl_tf', name), dirs_exist_ok=True,
+            ignore=shutil.ignore_patterns('__pycache__', '*_test.py', '*testing.py'))
 
 
 def _before(version, *packages):
@@ -35,13 +37,17 @@ setuptools.setup(
     version='0.1.0',
     description='Transformer memory for reinforcement learning, in TensorFlow',
     license='Apache-2.0',
+    # Of the papers: no page of the library has a public address yet.
+    project_urls={'GTrXL': 'https://arxiv.org/abs/1910.06764',
+                  'V-MPO': 'https://arxiv.org/abs/1909.12238',
+                  'RATE': 'https://arxiv.org/abs/2306.09459'},
     cmdclass={'build_py': _Build},
     # An editable installation is then a line in a .pth file, whatever pip's version.
     package_dir={'': '.'},
-    packages=setuptools.find_packages(
-        include=['gtrxl_tf', 'gtrxl_tf.*', 'binaries']),
-    package_data={'gtrxl_tf.environments': ['data/*.csv', 'data/*.wad']},
-    entry_points={'console_scripts': ['gtrxl = binaries.gtrxl:main']},
+    packages=setuptools.find_packages(include=['gtrxl_tf', 'gtrxl_tf.*']),
+    package_data={'gtrxl_tf': ['py.typed'], 'gtrxl_tf.environments': [
+        'data/*.csv', 'data/*.wad']},
+    entry_points={'console_scripts': ['gtrxl = gtrxl_tf.__main__:main']},
     python_requires='>=3.10,<3.14',  # TensorFlow has no wheel for 3.14.
     install_requires=[
         'absl-py>=1.4',
@@ -101,9 +107,11 @@ setuptools.setup(
         # rliable's arch 7 fails with pandas 3.
         'figures': ['pandas<3', 'rliable>=1.2,<2'],
         'serve': ['aiohttp>=3.10'],
+        'wandb': ['wandb>=0.18'],
         'dev': ['aiohttp>=3.10', 'gymnasium>=1.0', 'hypothesis>=6.100',
-                'kubernetes-validate>=1.30', 'pytest>=7', 'pytest-random-order>=1.1',
-                'pytest-rerunfailures>=14', 'pytest-xdist>=3', 'ruff>=0.9',
+                'kubernetes-validate>=1.30', 'mypy>=1.10', 'pytest>=7',
+                'pytest-random-order>=1.1', 'pytest-rerunfailures>=14', 'pytest-xdist>=3',
+                'ruff>=0.9',
                 # TensorFlow 2.15 needs an older typing_extensions than IPython.
                 "ipykernel>=6; python_version >= '3.12'",
                 "nbclient>=0.10; python_version >= '3.12'"],

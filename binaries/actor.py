@@ -20,8 +20,9 @@ import time
 
 from absl import flags
 
-import binaries
-from binaries import part
+from gtrxl_tf.launch import program
+
+from . import part
 
 flags.adopt_module_key_flags(part)
 
@@ -46,9 +47,9 @@ def main() -> None:
   # repeat.
   start = time.time_ns()
   if bool(_SERVER.value) == bool(_INFERENCE.value):
-    binaries.refuse('expected either --server=HOST:PORT or --inference=HOST:PORT')
+    program.refuse('expected either --server=HOST:PORT or --inference=HOST:PORT')
   if _INFERENCE.value and index is None:
-    binaries.refuse('--inference without --index: expected the number of this process')
+    program.refuse('--inference without --index: expected the number of this process')
   if _INFERENCE.value:
     sys.exit(parts.play(settings, _INFERENCE.value, index, start))
   if index is None:
@@ -57,4 +58,4 @@ def main() -> None:
 
 
 if __name__ == '__main__':
-  binaries.run(main)
+  program.run(main)

@@ -18,7 +18,7 @@ import sys
 
 from absl import flags
 
-import binaries
+from gtrxl_tf.launch import program
 
 _ROOT_DIR = flags.DEFINE_string('root_dir', None, "The run's folder.", required=True)
 _EPISODE = flags.DEFINE_integer(
@@ -33,7 +33,7 @@ def main() -> None:
   from gtrxl_tf.training import run_folder
 
   folder = run_folder.RunFolder(_ROOT_DIR.value)
-  binaries.check_run(folder)
+  program.check_run(folder)
   try:
     run_attention.draw(folder, _EPISODE.value)
   except (config.ConfigError, environments.EnvironmentFailed, IndexError,
@@ -42,4 +42,4 @@ def main() -> None:
 
 
 if __name__ == '__main__':
-  binaries.run(main)
+  program.run(main)

@@ -10,7 +10,7 @@ import sys
 
 from absl import flags
 
-import binaries
+from gtrxl_tf.launch import program
 
 _ENV = flags.DEFINE_string(
     'env', None, 'The id of a gymnasium task, as CartPole-v1 or my_module:MyTask-v0, or '
@@ -23,4 +23,4 @@ def main() -> None:
 
 
 if __name__ == '__main__':
-  binaries.run(main)
+  program.run(main)

@@ -12,8 +12,9 @@ import os
 
 from absl import flags
 
-import binaries
-from binaries import collecting
+from gtrxl_tf.launch import program
+
+from . import collecting
 
 _GIN_FILE = flags.DEFINE_multi_string(
     'gin_file', [], 'Files of settings; later ones override.')
@@ -36,4 +37,4 @@ def main() -> None:
 
 
 if __name__ == '__main__':
-  binaries.run(main)
+  program.run(main)

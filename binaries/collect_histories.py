@@ -11,8 +11,9 @@ again on the same folder, it resumes.
 
 from absl import flags
 
-import binaries
-from binaries import collecting
+from gtrxl_tf.launch import program
+
+from . import collecting
 
 _GIN_FILE = flags.DEFINE_multi_string(
     'gin_file', [], 'Files of settings; later ones override.')
@@ -38,4 +39,4 @@ def main() -> None:
 
 
 if __name__ == '__main__':
-  binaries.run(main)
+  program.run(main)

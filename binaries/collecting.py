@@ -8,7 +8,7 @@ import sys
 import typing
 from typing import Any, Callable, Sequence
 
-import binaries
+from gtrxl_tf.launch import program
 
 if typing.TYPE_CHECKING:
   from gtrxl_tf import datasets
@@ -47,7 +47,7 @@ def run(gin_files: Sequence[str], gin_bindings: Sequence[str], output_dir: str,
       except environments.EnvironmentFailed:
         raise
       except ValueError as error:
-        binaries.refuse(config.one_line(error))
+        program.refuse(config.one_line(error))
       try:
         dataset = collect(collector)
       except (config.ConfigError, datasets.DatasetError) as error:

@@ -15,7 +15,8 @@ def flags(path: pathlib.Path) -> Set[str]:
   """Returns the flags that a program defines, or that it imports from binaries/."""
   names = set()
   for node in ast.walk(ast.parse(path.read_text(encoding='utf-8'))):
-    if isinstance(node, ast.ImportFrom) and node.module == 'binaries':
+    if isinstance(node, ast.ImportFrom) and (
+        node.level or node.module == 'binaries'):
       for alias in node.names:
         names |= flags(ROOT / f'binaries/{alias.name}.py')
     elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):

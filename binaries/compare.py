@@ -46,8 +46,9 @@ import sys
 
 from absl import flags
 
-import binaries
-from binaries import experiment_flags
+from gtrxl_tf.launch import program
+
+from . import experiment_flags
 
 flags.adopt_module_key_flags(experiment_flags)
 
@@ -79,7 +80,7 @@ def main() -> None:
   envs, sweep = experiment_flags.ENV.value, _SWEEP.value
   if len(envs) > 1:
     if sweep:
-      binaries.refuse(f'--env={",".join(envs)} with --sweep: expected one of them')
+      program.refuse(f'--env={",".join(envs)} with --sweep: expected one of them')
     classes = all(map(str.isidentifier, envs))
     sweep = ('Experiment.environment=@' + ',@'.join(envs) if classes
              else 'GymnasiumEnvironment.name=' + ','.join(envs))
@@ -95,7 +96,7 @@ def main() -> None:
     if not _ONLY_REPORT.value:
       comparison.train(_JOBS.value)
   except config.ConfigError as error:
-    binaries.refuse(str(error))
+    program.refuse(str(error))
   except comparison_runs.Interrupted as error:
     print(error, file=sys.stderr)
     sys.exit(130)
@@ -119,4 +120,4 @@ def _command() -> str:
 
 
 if __name__ == '__main__':
-  binaries.run(main)
+  program.run(main)

@@ -30,7 +30,7 @@ import sys
 
 from absl import flags
 
-import binaries
+from gtrxl_tf.launch import program
 
 _ROOT_DIR = flags.DEFINE_string('root_dir', None, "The run's folder.", required=True)
 _NUM_EPISODES = flags.DEFINE_integer(
@@ -59,7 +59,7 @@ def main() -> None:
   from gtrxl_tf.training import run_folder
 
   folder = run_folder.RunFolder(_ROOT_DIR.value)
-  binaries.check_run(folder)
+  program.check_run(folder)
   try:
     run_evaluation.evaluate(
         folder, _GIN_FILE.value, _GIN_BINDINGS.value, _SWEEP.value,
@@ -67,10 +67,10 @@ def main() -> None:
         show=functools.partial(print, flush=True), video=_VIDEO.value,
         greedy=_GREEDY.value)
   except config.ConfigError as error:
-    binaries.refuse(str(error))
+    program.refuse(str(error))
   except exit_codes.RunFailed as error:
     sys.exit(f'Stopped: {error}')
 
 
 if __name__ == '__main__':
-  binaries.run(main)
+  program.run(main)

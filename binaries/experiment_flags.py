@@ -4,7 +4,7 @@ from typing import List, Tuple
 
 from absl import flags
 
-import binaries
+from gtrxl_tf.launch import program
 
 GIN_FILE = flags.DEFINE_multi_string(
     'gin_file', [], 'Files of settings; later ones override.')
@@ -34,13 +34,13 @@ def gin(env: str, core: str) -> Tuple[List[str], List[str]]:
   if not env:
     for flag in CORE, AGENT, STEPS:
       if flag.present:
-        binaries.refuse(f'--{flag.name} without --env: expected --gin_file and '
-                        '--gin_bindings alone, or --env')
+        program.refuse(f'--{flag.name} without --env: expected --gin_file and '
+                       '--gin_bindings alone, or --env')
     if not GIN_FILE.value:
-      binaries.refuse('--gin_file is missing: expected it, or --env, as --env=CartPole-v1')
+      program.refuse('--gin_file is missing: expected it, or --env, as --env=CartPole-v1')
     return GIN_FILE.value, GIN_BINDINGS.value
   try:
     files, lines = shortcuts.gin(env, core or None, AGENT.value, STEPS.value)
   except config.ConfigError as error:
-    binaries.refuse(str(error))
+    program.refuse(str(error))
   return [*files, *GIN_FILE.value], [*lines, *GIN_BINDINGS.value]

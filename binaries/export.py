@@ -14,7 +14,7 @@ import sys
 
 from absl import flags
 
-import binaries
+from gtrxl_tf.launch import program
 
 _ROOT_DIR = flags.DEFINE_string('root_dir', None, "The run's folder.", required=True)
 _OUTPUT_DIR = flags.DEFINE_string(
@@ -41,13 +41,13 @@ def main() -> None:
 
   folder = run_folder.RunFolder(_ROOT_DIR.value)
   output_dir = pathlib.Path(_OUTPUT_DIR.value)
-  binaries.check_run(folder)
+  program.check_run(folder)
   if output_dir.exists() or output_dir.is_symlink():
-    binaries.refuse(f'{output_dir} exists: --output_dir must name a new folder')
+    program.refuse(f'{output_dir} exists: --output_dir must name a new folder')
   try:
     config.check_plain(output_dir)
   except config.ConfigError as error:
-    binaries.refuse(str(error))
+    program.refuse(str(error))
   try:  # Before the work, which takes a while.
     output_dir.parent.mkdir(parents=True, exist_ok=True)
   except OSError as error:
@@ -75,4 +75,4 @@ def main() -> None:
 
 
 if __name__ == '__main__':
-  binaries.run(main)
+  program.run(main)

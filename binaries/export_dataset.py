@@ -9,7 +9,7 @@ import sys
 from absl import flags
 from absl import logging
 
-import binaries
+from gtrxl_tf.launch import program
 
 _DATASET = flags.DEFINE_string('dataset', None, "The dataset's folder.", required=True)
 _FORMAT = flags.DEFINE_enum(
@@ -36,4 +36,4 @@ def main() -> None:
 
 
 if __name__ == '__main__':
-  binaries.run(main)
+  program.run(main)

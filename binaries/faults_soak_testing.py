@@ -20,7 +20,7 @@ from typing import Dict, List, NamedTuple, Sequence, Tuple
 
 from absl import flags
 
-import binaries
+from gtrxl_tf.launch import program
 
 _OUTPUT_DIR = flags.DEFINE_string(
     'output_dir', None, 'A new folder.', required=True)
@@ -189,4 +189,4 @@ def main() -> None:
 
 
 if __name__ == '__main__':
-  binaries.run(main)
+  program.run(main)

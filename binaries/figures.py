@@ -13,7 +13,7 @@ import sys
 from absl import flags
 from absl import logging
 
-import binaries
+from gtrxl_tf.launch import program
 
 _INDEX = flags.DEFINE_multi_string(
     'index', None, 'An index file.', required=True)
@@ -30,7 +30,7 @@ def main() -> None:
   names = [pathlib.Path(path).stem for path in _INDEX.value]
   repeated = {name for name in names if names.count(name) > 1}
   if _PAGE.value and repeated:  # A page names a table by its index's name.
-    binaries.refuse(f'--index has several files named {min(repeated)}: expected '
+    program.refuse(f'--index has several files named {min(repeated)}: expected '
                     'different names with --page')
   logging.set_verbosity(logging.WARNING)  # rliable logs each of its calculations.
   tables = {}
@@ -46,4 +46,4 @@ def main() -> None:
 
 
 if __name__ == '__main__':
-  binaries.run(main)
+  program.run(main)

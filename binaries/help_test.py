@@ -11,7 +11,7 @@ from absl.testing import absltest
 from absl.testing import parameterized
 
 from binaries import commands_testing
-from binaries import gtrxl
+from gtrxl_tf import __main__ as gtrxl
 from gtrxl_tf.training import devices
 from gtrxl_tf.training import evaluation
 
@@ -90,7 +90,7 @@ class HelpTest(parameterized.TestCase):
   def test_arguments_that_are_missing_or_wrong_are_one_line(
       self, command, arguments, expected):
     done = subprocess.run(
-        [sys.executable, '-m', 'binaries.gtrxl', command, *arguments],
+        [sys.executable, '-m', 'gtrxl_tf', command, *arguments],
         cwd=_FOLDER.parent, capture_output=True, text=True, check=False)
     self.assertEqual((done.returncode, done.stdout, done.stderr), (2, '', expected))
 
@@ -101,7 +101,7 @@ class HelpTest(parameterized.TestCase):
     required = [
         call.args[0].value for call in ast.walk(tree) if isinstance(call, ast.Call)
         and any(x.arg == 'required' for x in call.keywords)]
-    if 'from binaries import settings' in text or 'from binaries import part' in text:
+    if 'from . import settings' in text or 'from . import part' in text:
       required.append('gin_file')
     example = re.search(rf'^  gtrxl {binary} (?:.*\\\n)*.*', ast.get_docstring(
         tree, clean=False) or '', re.MULTILINE)
@@ -110,7 +110,7 @@ class HelpTest(parameterized.TestCase):
 
   def test_a_command_that_does_not_exist(self):
     done = subprocess.run(
-        [sys.executable, '-m', 'binaries.gtrxl', 'trian'],
+        [sys.executable, '-m', 'gtrxl_tf', 'trian'],
         cwd=_FOLDER.parent, capture_output=True, text=True, check=False)
     self.assertEqual(done.returncode, 2)
     self.assertEqual(done.stderr, "gtrxl: no command 'trian'. Did you mean train? "
@@ -134,7 +134,8 @@ class HelpTest(parameterized.TestCase):
         'import os\nos.write(2, b"WARNING: All log messages before absl::InitializeLog() '
         'is called\\nI0000 00:00:1.2 oneDNN\\nE0000 a fault\\n")\n' + end))
     done = subprocess.run(
-        [sys.executable, '-c', 'import binaries, tensorflow, os; os.write(2, b"I0000\\n")'],
+        [sys.executable, '-c', 'from gtrxl_tf.launch import program; import tensorflow, os; '
+         'os.write(2, b"I0000\\n")'],
         cwd=_FOLDER.parent, capture_output=True, text=True, check=False, env={
             **os.environ, 'PYTHONPATH': os.path.dirname(package.full_path),
             'TF_CPP_MIN_LOG_LEVEL': '2'})

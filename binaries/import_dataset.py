@@ -11,7 +11,7 @@ import sys
 from absl import flags
 from absl import logging
 
-import binaries
+from gtrxl_tf.launch import program
 
 _FORMAT = flags.DEFINE_enum(
     'format', None, ['minari', 'rlds', 'd4rl', 'dqn_replay'], 'Format of the input.',
@@ -45,7 +45,7 @@ def main() -> None:
       (_MAX_EPISODE_STEPS, ['d4rl']), (_MAX_STEPS_PER_FILE, ['dqn_replay']),
       (_ACTION_NAMES, ['rlds', 'd4rl', 'dqn_replay'])):
     if flag.present and _FORMAT.value not in formats:
-      binaries.refuse(f'--{flag.name} has no effect on --format={_FORMAT.value}: '
+      program.refuse(f'--{flag.name} has no effect on --format={_FORMAT.value}: '
                       f'expected it with {", ".join(formats)} only')
   logging.set_verbosity(logging.ERROR)  # TensorFlow Datasets reports each step.
   try:
@@ -72,4 +72,4 @@ def main() -> None:
 
 
 if __name__ == '__main__':
-  binaries.run(main)
+  program.run(main)

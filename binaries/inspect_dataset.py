@@ -8,7 +8,7 @@ import sys
 
 from absl import flags
 
-import binaries
+from gtrxl_tf.launch import program
 
 _DATASET = flags.DEFINE_string('dataset', None, "The dataset's folder.", required=True)
 _PICTURE = flags.DEFINE_string(
@@ -23,7 +23,7 @@ def main() -> None:
   picture = pathlib.Path(_PICTURE.value or
                          pathlib.Path(_DATASET.value) / 'dataset.png')
   if picture.suffix not in ('.png', '.svg', '.pdf'):
-    binaries.refuse(f'--picture={picture}: expected a name that ends with .png, .svg or '
+    program.refuse(f'--picture={picture}: expected a name that ends with .png, .svg or '
                     '.pdf')
   try:
     dataset = datasets.check(_DATASET.value)
@@ -35,4 +35,4 @@ def main() -> None:
 
 
 if __name__ == '__main__':
-  binaries.run(main)
+  program.run(main)

@@ -12,8 +12,9 @@ import sys
 from absl import flags
 from absl import logging
 
-import binaries
-from binaries import part
+from gtrxl_tf.launch import program
+
+from . import part
 
 flags.adopt_module_key_flags(part)
 
@@ -46,7 +47,7 @@ def main() -> None:
   for flag, needed in ((_INFERENCE_HOST, _INFERENCE_PORT),
                        (_INFERENCE_DEVICE, _INFERENCE_PORT), (_INFERENCE_PORT, _SERVER)):
     if flag.present and not needed.value:
-      binaries.refuse(f'--{flag.name} without --{needed.name}: expected both')
+      program.refuse(f'--{flag.name} without --{needed.name}: expected both')
 
   # pylint: disable=import-outside-toplevel
   from gtrxl_tf.launch import train
@@ -63,4 +64,4 @@ def main() -> None:
 
 
 if __name__ == '__main__':
-  binaries.run(main)
+  program.run(main)

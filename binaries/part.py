@@ -6,8 +6,9 @@ import typing
 
 from absl import flags
 
-import binaries
-from binaries import settings as settings_flags
+from gtrxl_tf.launch import program
+
+from . import settings as settings_flags
 
 if typing.TYPE_CHECKING:
   from gtrxl_tf.launch import parts
@@ -31,7 +32,7 @@ def settings(threads: int) -> parts.Settings:
   from gtrxl_tf.launch import parts  # pylint: disable=import-outside-toplevel
 
   if _METRICS_PORT.value is None and flags.FLAGS['metrics_host'].present:
-    binaries.refuse('--metrics_host without --metrics_port: expected both')
+    program.refuse('--metrics_host without --metrics_port: expected both')
   return parts.Settings(
       settings_flags.GIN_FILE.value, settings_flags.GIN_BINDINGS.value,
       _METRICS_HOST.value, _METRICS_PORT.value, threads)

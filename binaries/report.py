@@ -14,7 +14,7 @@ from typing import Sequence
 
 from absl import flags
 
-import binaries
+from gtrxl_tf.launch import program
 
 _OUTPUT = flags.DEFINE_string(
     'output', None, 'The page to write; by default report.html, in the folder of a single '
@@ -37,4 +37,4 @@ def main(runs: Sequence[str]) -> None:
 
 
 if __name__ == '__main__':
-  binaries.run(main)
+  program.run(main)

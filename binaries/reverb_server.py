@@ -12,8 +12,9 @@ import sys
 
 from absl import flags
 
-import binaries
-from binaries import part
+from gtrxl_tf.launch import program
+
+from . import part
 
 flags.adopt_module_key_flags(part)
 
@@ -29,4 +30,4 @@ def main() -> None:
 
 
 if __name__ == '__main__':
-  binaries.run(main)
+  program.run(main)

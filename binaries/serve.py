@@ -10,7 +10,7 @@ import pathlib
 
 from absl import flags
 
-import binaries
+from gtrxl_tf.launch import program
 
 _POLICY_DIR = flags.DEFINE_string(
     'policy_dir', None, 'The folder of an exported policy.', required=True)
@@ -40,8 +40,8 @@ def main() -> None:
     server.serve(pathlib.Path(_POLICY_DIR.value), _HOST.value, _PORT.value,
                  _MAX_SESSIONS.value, _IDLE_SECONDS.value, _MAX_BATCH.value)
   except config.ConfigError as error:
-    binaries.refuse(str(error))
+    program.refuse(str(error))
 
 
 if __name__ == '__main__':
-  binaries.run(main)
+  program.run(main)

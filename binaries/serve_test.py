@@ -184,7 +184,8 @@ class ServeTest(absltest.TestCase):
   def test_a_missing_aiohttp_is_refused_in_one_line(self):
     done = subprocess.run(
         [sys.executable, '-c', 'import sys; sys.modules["aiohttp"] = None; '
-         'import binaries; from binaries import serve; binaries.run(serve.main)',
+         'from gtrxl_tf.launch import program; from binaries import serve; '
+         'program.run(serve.main)',
          '--policy_dir=none'], capture_output=True, text=True, check=False)
     self.assertEqual(done.returncode, 2)
     self.assertRegex(done.stderr, '^Not started: gtrxl serve needs the package aiohttp, '

@@ -1,6 +1,6 @@
 """Prints Table 2 of the GTrXL paper beside the parameter counts of this library."""
 
-import binaries
+from gtrxl_tf.launch import program
 
 
 def main() -> None:
@@ -18,4 +18,4 @@ def main() -> None:
 
 
 if __name__ == '__main__':
-  binaries.run(main)
+  program.run(main)

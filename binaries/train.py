@@ -13,9 +13,10 @@ import sys
 
 from absl import flags
 
-import binaries
-from binaries import experiment_flags
 from gtrxl_tf.launch import processes
+from gtrxl_tf.launch import program
+
+from . import experiment_flags
 
 flags.adopt_module_key_flags(experiment_flags)
 
@@ -23,18 +24,20 @@ _ROOT_DIR = flags.DEFINE_string('root_dir', None, "The run's folder.", required=
 _ALLOW_CHANGES = flags.DEFINE_bool(
     'allow_changes', False, 'Continue with other numbers of steps, actors, evaluations '
     'or checkpoints than before; the earlier settings are kept as config.1.gin.')
+_WANDB = flags.DEFINE_string(
+    'wandb', None, 'A project of Weights & Biases; metrics and results go there, too.')
 
 
 def main() -> None:
   named = [experiment_flags.ENV.value, experiment_flags.CORE.value]
   for flag, names in zip(('env', 'core'), named):
     if len(names) > 1:
-      binaries.refuse(f'--{flag}={",".join(names)}: expected one; `gtrxl compare` takes '
-                      'several')
+      program.refuse(f'--{flag}={",".join(names)}: expected one; `gtrxl compare` takes '
+                     'several')
   files, bindings = experiment_flags.gin(*(''.join(names) for names in named))
   sys.exit(processes.run('gtrxl_tf.launch.train', 'train', files, bindings,
-                         _ROOT_DIR.value, True, _ALLOW_CHANGES.value))
+                         _ROOT_DIR.value, True, _ALLOW_CHANGES.value, _WANDB.value))
 
 
 if __name__ == '__main__':
-  binaries.run(main)
+  program.run(main)

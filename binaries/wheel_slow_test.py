@@ -11,6 +11,7 @@ import subprocess
 import sys
 import tempfile
 import time
+import zipfile
 
 from absl.testing import absltest
 
@@ -46,6 +47,8 @@ class WheelTest(absltest.TestCase):
                '--no-build-isolation', '--wheel-dir=dist', './source')
     shutil.rmtree(source)
     wheel, = (cls.folder / 'dist').glob('*.whl')
+    with zipfile.ZipFile(wheel) as packed:
+      cls.packed = packed.namelist()
     cls.run_in(cls.folder, sys.executable, '-m', 'venv', 'environment')
     cls.programs = cls.folder / 'environment/bin'
     # Only imported modules are compiled, which saves half of the time.
@@ -65,6 +68,14 @@ class WheelTest(absltest.TestCase):
   def gtrxl(self, folder, *arguments, **kwargs):
     return self.run_in(
         self.folder / folder, f'{self.programs}/gtrxl', *arguments, **kwargs)
+
+  def test_it_has_one_package_at_its_top_and_no_tests(self):
+    self.assertEqual({name.split('/')[0] for name in self.packed},
+                     {'gtrxl_tf', 'gtrxl_tf-0.1.0.dist-info'})
+    self.assertContainsSubset(
+        ['gtrxl_tf/binaries/train.py', 'gtrxl_tf/gin/cores/gtrxl.gin',
+         'gtrxl_tf/py.typed'], self.packed)
+    self.assertFalse([x for x in self.packed if x.endswith(('_test.py', 'testing.py'))])
 
   def test_help(self):
     start = time.time()
@@ -137,8 +148,8 @@ print([importlib.util.find_spec(name) for name in ('reverb', 'tf_agents')])''')
     self.assertRegex(said, r'(?m)^\W*episodes\W+8\b')
     (own / 'my_world.py').unlink()
     said = self.run_in(
-        self.folder / 'empty', f'{self.programs}/python', '-m', 'binaries.export', run,
-        '--output_dir=again', fails=True)
+        self.folder / 'empty', f'{self.programs}/python', '-m', 'gtrxl_tf', 'export',
+        run, '--output_dir=again', fails=True)
     self.assertRegex(said, "No module named 'my_world': expected .*my_world.py beside")
 
 

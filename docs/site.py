@@ -73,21 +73,11 @@ def _reference(package: str) -> str:
 
 
 def _exports(folder: pathlib.Path) -> Dict[str, str]:
-  """Returns the names that a package's `__init__.py` exports, and their modules.
-
-  It names them where it imports them, or as text if they are imported when first used.
-  """
-  exports, named = {}, set()
+  """Returns the names that a package's `__init__.py` imports, and their modules."""
+  exports = {}
   for node in ast.walk(ast.parse((folder / '__init__.py').read_text(encoding='utf-8'))):
     if isinstance(node, ast.ImportFrom):
       exports |= {alias.name: node.module for alias in node.names}
-    elif isinstance(node, ast.Constant):
-      named.add(node.value)
-  for path in _modules(folder, '**/*.py'):
-    for node in ast.parse(path.read_text(encoding='utf-8')).body:
-      if isinstance(node, (ast.ClassDef, ast.FunctionDef)) and node.name in named:
-        module = '.'.join(path.relative_to(_ROOT).with_suffix('').parts)
-        exports.setdefault(node.name, module)
   return {name: module for name, module in exports.items()
           if module.startswith(f'gtrxl_tf.{folder.name}.')}
 

@@ -114,7 +114,8 @@ def main(argv: Sequence[str] | None = None) -> int:
       'context_length = 40', 'chunk_length = 10', 'memory_length = 10',
       f'adf_steps = {2 if args.short else 1000}']
   config.parse(files, settings)
-  histories.collect(histories.HistoryCollector(), args.folder / 'histories')
+  collector = histories.HistoryCollector()  # type: ignore[call-arg]  # gin's settings.
+  histories.collect(collector, args.folder / 'histories')
   gin.clear_config()  # Training reads the settings again.
   return train.train(files, settings, str(args.folder / 'run'))
 

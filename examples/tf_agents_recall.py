@@ -39,7 +39,7 @@ class Recall(py_environment.PyEnvironment):
     super().__init__(handle_auto_reset=True)
     self._num_episodes = num_episodes
     self._random = np.random.default_rng(seed)
-    self._symbol, self._time = None, 0
+    self._symbol, self._time = np.zeros(num_episodes, int), 0
 
   @property
   def batched(self) -> bool:

@@ -9,6 +9,21 @@ import importlib.util
 import os
 import sys
 
+TYPE_CHECKING = False  # An import of `typing` would take longer than all else here.
+if TYPE_CHECKING:
+  from gtrxl_tf import agents
+  from gtrxl_tf import cores
+  from gtrxl_tf import datasets
+  from gtrxl_tf import environments
+  from gtrxl_tf import losses
+  from gtrxl_tf import networks
+  from gtrxl_tf.analysis.session import compare
+  from gtrxl_tf.analysis.session import Run
+  from gtrxl_tf.analysis.session import train
+  from gtrxl_tf.launch.checking import check_env
+  from gtrxl_tf.serving.acting import load_policy
+  __version__: str
+
 _PACKAGES = ('agents', 'cores', 'datasets', 'environments', 'losses', 'networks')
 # What is called most, and the module of each.
 _FUNCTIONS = {

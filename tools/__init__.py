@@ -6,7 +6,7 @@ No test imports a tool that has flags: flags of two programs would clash.
 
 from typing import Any, Sequence
 
-import binaries
+from gtrxl_tf.launch import program
 from gtrxl_tf.settings import config
 
 
@@ -20,7 +20,7 @@ def check_online(experiment: Any, flag: str, files: Sequence[str]) -> None:
 def check_numbers(flag: str, values: Sequence[str], least: int = 1) -> None:
   """Refuses a list of a flag that contains anything but numbers of `least` or more."""
   if not all(x.isdecimal() and int(x) >= least for x in values):
-    binaries.refuse(f'--{flag}={",".join(values)}: expected numbers >= {least}')
+    program.refuse(f'--{flag}={",".join(values)}: expected numbers >= {least}')
 
 
 def print_row(cells: Sequence[Any]) -> None:

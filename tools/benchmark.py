@@ -20,8 +20,8 @@ from typing import Any, Callable
 
 from absl import flags
 
-import binaries
 from gtrxl_tf.launch import prepare
+from gtrxl_tf.launch import program
 from gtrxl_tf.settings import config
 from gtrxl_tf.training import devices
 import tools
@@ -128,7 +128,7 @@ def main() -> None:
   tools.check_numbers('batches', _BATCHES.value)
   tools.check_numbers('seeds', _SEEDS.value, least=0)
   if _JSON.value and not pathlib.Path(_JSON.value).absolute().parent.is_dir():
-    binaries.refuse(f'--json={_JSON.value}: expected a file in a folder that exists')
+    program.refuse(f'--json={_JSON.value}: expected a file in a folder that exists')
   found = {}
   try:
     if _SIZES.value or _ALIKE.value:
@@ -144,4 +144,4 @@ def main() -> None:
 
 
 if __name__ == '__main__':
-  binaries.run(main)
+  program.run(main)

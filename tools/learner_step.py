@@ -17,8 +17,8 @@ import sys
 
 from absl import flags
 
-import binaries
 from gtrxl_tf.analysis import models as variants
+from gtrxl_tf.launch import program
 from gtrxl_tf.settings import config
 import tools
 from tools import learner_cost
@@ -65,4 +65,4 @@ def main() -> None:
 
 
 if __name__ == '__main__':
-  binaries.run(main)
+  program.run(main)

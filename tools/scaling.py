@@ -26,11 +26,11 @@ import portpicker
 import psutil
 import tensorflow as tf
 
-import binaries
 from binaries import settings
 from gtrxl_tf.environments import dmlab_testing
 from gtrxl_tf.launch import exit_codes
 from gtrxl_tf.launch import prepare
+from gtrxl_tf.launch import program
 from gtrxl_tf.launch import supervisor as supervisor_lib
 from gtrxl_tf.replay import lazy_reverb as reverb
 from gtrxl_tf.replay import reverb_writer
@@ -275,4 +275,4 @@ def main() -> None:
 
 
 if __name__ == '__main__':
-  binaries.run(main)
+  program.run(main)

@@ -13,7 +13,7 @@ from absl import flags
 import aiohttp
 import numpy as np
 
-import binaries
+from gtrxl_tf.launch import program
 import tools
 
 _URL = flags.DEFINE_string('url', 'http://localhost:8080', 'The server.')
@@ -109,4 +109,4 @@ def main() -> None:
 
 
 if __name__ == '__main__':
-  binaries.run(main)
+  program.run(main)

@@ -11,7 +11,7 @@ from binaries import commands_testing
 
 _ROOT = commands_testing.ROOT
 _TOOLS = sorted(path.stem for path in (_ROOT / 'tools').glob('*.py')
-                if path.read_text(encoding='utf-8').endswith('\n  binaries.run(main)\n'))
+                if path.read_text(encoding='utf-8').endswith('\n  program.run(main)\n'))
 
 
 def _run(tool, *arguments):

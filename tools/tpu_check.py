@@ -20,7 +20,7 @@ import tempfile
 
 from absl import flags
 
-import binaries
+from gtrxl_tf.launch import program
 from gtrxl_tf.settings import config
 import tools
 from tools import learner_hlo
@@ -89,4 +89,4 @@ def main() -> None:
 
 
 if __name__ == '__main__':
-  binaries.run(main)
+  program.run(main)

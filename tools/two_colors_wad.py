@@ -20,8 +20,8 @@ import string
 import struct
 from typing import Sequence
 
-import binaries
 from gtrxl_tf.environments import vizdoom_scenario as scenario
+from gtrxl_tf.launch import program
 
 _START_Y = -448  # Halfway between the pillar and the wall in the south.
 _NORTH = 90  # Degrees.
@@ -264,4 +264,4 @@ def main() -> None:
 
 
 if __name__ == '__main__':
-  binaries.run(main)
+  program.run(main)

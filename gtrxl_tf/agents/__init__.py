@@ -1,44 +1,27 @@
-"""Agents and their policies.
+"""Agents and their policies. To add one, add a file here and its classes below."""
 
-To add an agent, add a file here and its classes to the table below. A class is imported
-when it is first used.
-"""
+from gtrxl_tf.agents.cql import CQLAgent
+from gtrxl_tf.agents.cql import CQLPolicy
+from gtrxl_tf.agents.cql_sac import CQLSACActor
+from gtrxl_tf.agents.cql_sac import CQLSACAgent
+from gtrxl_tf.agents.decision import DecisionAgent
+from gtrxl_tf.agents.decision import DecisionPolicy
+from gtrxl_tf.agents.decision import Segments
+from gtrxl_tf.agents.distillation import DistillationAgent
+from gtrxl_tf.agents.distillation import DistillationPolicy
+from gtrxl_tf.agents.distillation import HistoryBatch
+from gtrxl_tf.agents.policy import ActorCriticPolicy
+from gtrxl_tf.agents.policy import NetworkPolicy
+from gtrxl_tf.agents.ppo import PPOAgent
+from gtrxl_tf.agents.r2d2 import EpsilonGreedy
+from gtrxl_tf.agents.r2d2 import EpsilonGreedyPolicy
+from gtrxl_tf.agents.r2d2 import R2D2Agent
+from gtrxl_tf.agents.tap import TAPAgent
+from gtrxl_tf.agents.tap import TAPPolicy
+from gtrxl_tf.agents.vmpo import VMPOAgent
 
-import importlib
-from typing import Any, List
-
-# Each class's module.
-_MODULES = {
-    'ActorCriticPolicy': 'policy',
-    'CQLAgent': 'cql',
-    'CQLPolicy': 'cql',
-    'CQLSACActor': 'cql_sac',
-    'CQLSACAgent': 'cql_sac',
-    'DecisionAgent': 'decision',
-    'DecisionPolicy': 'decision',
-    'DistillationAgent': 'distillation',
-    'DistillationPolicy': 'distillation',
-    'EpsilonGreedy': 'r2d2',
-    'EpsilonGreedyPolicy': 'r2d2',
-    'HistoryBatch': 'distillation',
-    'NetworkPolicy': 'policy',
-    'PPOAgent': 'ppo',
-    'R2D2Agent': 'r2d2',
-    'Segments': 'decision',
-    'TAPAgent': 'tap',
-    'TAPPolicy': 'tap',
-    'VMPOAgent': 'vmpo',
-}
-
-__all__ = list(_MODULES)
-
-
-def __getattr__(name: str) -> Any:
-  """Imports a class (PEP 562)."""
-  if name in _MODULES:
-    return getattr(importlib.import_module(f'{__name__}.{_MODULES[name]}'), name)
-  raise AttributeError(f'module {__name__!r} has no attribute {name!r}')
-
-
-def __dir__() -> List[str]:
-  return sorted({*globals(), *__all__})
+__all__ = [
+    'ActorCriticPolicy', 'CQLAgent', 'CQLPolicy', 'CQLSACActor', 'CQLSACAgent',
+    'DecisionAgent', 'DecisionPolicy', 'DistillationAgent', 'DistillationPolicy',
+    'EpsilonGreedy', 'EpsilonGreedyPolicy', 'HistoryBatch', 'NetworkPolicy',
+    'PPOAgent', 'R2D2Agent', 'Segments', 'TAPAgent', 'TAPPolicy', 'VMPOAgent']

@@ -24,6 +24,7 @@ The classes can be imported without these packages, which only their use needs.
 """
 
 import importlib
+from typing import TYPE_CHECKING
 
 from gtrxl_tf.environments.action_recall import ActionAssociativeRetrieval
 from gtrxl_tf.environments.action_recall import ActionRecall
@@ -57,6 +58,26 @@ from gtrxl_tf.environments.wrappers import stacked_spec
 from gtrxl_tf.environments.wrappers import StepLimit
 from gtrxl_tf.environments.wrappers import Wrapper
 
+if TYPE_CHECKING:
+  from gtrxl_tf.environments.apple_maze import AppleMaze
+  from gtrxl_tf.environments.atari import Atari
+  from gtrxl_tf.environments.bsuite import Bsuite
+  from gtrxl_tf.environments.dmlab import DMLab
+  from gtrxl_tf.environments.memory_maze import MemoryMaze
+  from gtrxl_tf.environments.minigrid_memory import MinigridMemory
+  from gtrxl_tf.environments.numpad_mujoco import NumpadMujoco
+  from gtrxl_tf.environments.vizdoom_two_colors import VizdoomTwoColors
+
+__all__ = [
+    'ActionAssociativeRetrieval', 'ActionRecall', 'AppleMaze', 'Atari', 'BanditFamily',
+    'BatchedEnvironment', 'BatchedTimeStep', 'Bsuite', 'ClipReward', 'DMLab',
+    'DarkKeyToDoor', 'DarkRoom', 'DarkRoomFamily', 'EnvironmentFailed', 'FrameStack',
+    'FromGymnasium', 'GymnasiumEnvironment', 'MemoryMaze', 'MemoryTask',
+    'MinigridMemory', 'NamedActions', 'Numpad', 'NumpadMujoco', 'RepeatAction',
+    'ScaleReward', 'ShrinkImages', 'StepLimit', 'TMaze', 'TaskBatch', 'TaskFamily',
+    'VizdoomTwoColors', 'Wrapper', 'batch', 'informed_return', 'make', 'random_action',
+    'random_value', 'stacked_spec', 'task_settings']
+
 # The classes that are imported when they are first used, and their modules.
 _LAZY = {
     'AppleMaze': 'apple_maze',
@@ -70,7 +91,7 @@ _LAZY = {
 }
 
 
-def __getattr__(name: str) -> type:
+def __getattr__(name: str) -> object:
   """Imports the module of an environment (PEP 562)."""
   if name not in _LAZY:
     raise AttributeError(f'module {__name__!r} has no attribute {name!r}')
@@ -80,4 +101,4 @@ def __getattr__(name: str) -> type:
 
 
 def __dir__() -> list[str]:
-  return sorted({*globals(), *_LAZY})
+  return sorted({*globals(), *__all__})

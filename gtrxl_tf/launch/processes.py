@@ -27,21 +27,21 @@ _LIBRARY = str(pathlib.Path(__file__).parents[2])
 
 def gtrxl(*arguments: str) -> List[str]:
   """Returns a command line that runs `gtrxl` with arguments."""
-  start = ('import sys; sys.path[0] = sys.argv.pop(1); from binaries import gtrxl; '
-           'gtrxl.main()')
+  start = ('import sys; sys.path[0] = sys.argv.pop(1); from gtrxl_tf import __main__; '
+           '__main__.main()')
   return [sys.executable, '-c', start, _LIBRARY, *arguments]
 
 
 def context() -> context_lib.BaseContext:
   """Returns the context that makes processes."""
-  # `binaries` sets both variables for its programs. Until a process has a log, C++
+  # `program` sets both variables, too. Until a process has a log, C++
   # libraries print only errors.
   os.environ.setdefault('TF_CPP_MIN_LOG_LEVEL', '2')
   # The first process that uses a GPU would otherwise take all its memory.
   os.environ.setdefault('TF_FORCE_GPU_ALLOW_GROWTH', 'true')
   made = multiprocessing.get_context('forkserver')
-  # `binaries` leaves out what TensorFlow prints when it is imported.
-  made.set_forkserver_preload(['binaries', f'{__package__}.preloaded'])
+  # `program` leaves out what TensorFlow prints when it is imported.
+  made.set_forkserver_preload([f'{__package__}.program', f'{__package__}.preloaded'])
   return made
 
 

@@ -21,6 +21,7 @@ from gtrxl_tf.launch import prepare
 from gtrxl_tf.launch import resuming
 from gtrxl_tf.launch import signals
 from gtrxl_tf.launch import trainers
+from gtrxl_tf.launch import wandb_run
 from gtrxl_tf.settings import config
 from gtrxl_tf.training import checkpoints
 from gtrxl_tf.training import curves
@@ -38,7 +39,8 @@ from gtrxl_tf.training.online import reconnect
 
 @exit_codes.returns_code
 def train(gin_files: Sequence[str], gin_bindings: Sequence[str], root_dir: str,
-          supervised: bool = False, allow_changes: bool = False) -> int:
+          supervised: bool = False, allow_changes: bool = False,
+          wandb: Optional[str] = None) -> int:
   """Trains on this machine in the folder `root_dir`, or resumes the run there.
 
   Args:
@@ -48,6 +50,7 @@ def train(gin_files: Sequence[str], gin_bindings: Sequence[str], root_dir: str,
     supervised: whether to stop when the parent process ends.
     allow_changes: whether `differences.CHANGEABLE` may differ from what the run in the
       folder was started with.
+    wandb: a project of Weights & Biases that the run is sent to, if given.
 
   Returns:
     An exit code: 0 done, 1 failed, 2 wrong settings, 130 interrupted.
@@ -57,17 +60,20 @@ def train(gin_files: Sequence[str], gin_bindings: Sequence[str], root_dir: str,
     print('train() was called again when a process of the run imported this script: '
           "expected it below `if __name__ == '__main__':`", flush=True)
     os._exit(exit_codes.REFUSED)
+  if wandb:
+    optional.load('wandb', '--wandb', 'wandb')
   asked_to_stop = (signals.stop_requested_by_parent if supervised
                    else signals.stop_requested)
   with asked_to_stop() as should_stop:
     return train_here(gin_files, gin_bindings, run_folder.RunFolder(root_dir),
-                      should_stop, allow_changes)
+                      should_stop, allow_changes, wandb=wandb)
 
 
 def train_here(gin_files: Sequence[str], gin_bindings: Sequence[str],
                folder: run_folder.RunFolder, should_stop: Callable[[], bool],
                allow_changes: bool = False,
-               on_row: Callable[[Mapping[str, float]], None] = lambda row: None) -> int:
+               on_row: Callable[[Mapping[str, float]], None] = lambda row: None,
+               wandb: Optional[str] = None) -> int:
   """Trains like `train`, in a process that goes on afterwards.
 
   Args:
@@ -77,6 +83,7 @@ def train_here(gin_files: Sequence[str], gin_bindings: Sequence[str],
     should_stop: called between steps.
     allow_changes: as for `train`.
     on_row: called with each row of metrics.
+    wandb: as for `train`.
 
   Raises:
     Exception: one of those that `exit_codes.returns_code` expects.
@@ -87,7 +94,9 @@ def train_here(gin_files: Sequence[str], gin_bindings: Sequence[str],
     limits.check_batch(experiment)
   was_run = folder.config.exists()
   with (resuming.claimed(folder, experiment, allow_changes) as begins,
-        logs.kept(folder.logs / 'train.log')):
+        logs.kept(folder.logs / 'train.log'),
+        wandb_run.followed(wandb, folder, 'environment_steps' if experiment.is_online
+                           else 'learner_step')):
     if begins and was_run:
       # The earlier run's tables may come from other settings, or have weights that
       # mark the run as over.
@@ -226,7 +235,7 @@ def _command(name: str) -> str:
   python = sys.executable
   if shutil.which(os.path.basename(python)) == python:
     python = os.path.basename(python)
-  return f'{shlex.quote(python)} -m binaries.{name}'
+  return f'{shlex.quote(python)} -m gtrxl_tf {name}'
 
 
 def draw_curve(experiment: experiment_lib.Experiment, folder: run_folder.RunFolder

@@ -622,9 +622,9 @@ class CommandTest(parameterized.TestCase):
     self.assertEqual(self.command('bin/python3', ['bin']), 'gtrxl evaluate')
     self.assertEqual(self.command('bin/python3'), '../bin/gtrxl evaluate')
     self.assertEqual(self.command('bin/python3', ['bin'], []),
-                     'python3 -m binaries.evaluate')
+                     'python3 -m gtrxl_tf evaluate')
     self.assertEqual(self.command('bin/python3', [], []),
-                     'FOLDER/bin/python3 -m binaries.evaluate')
+                     'FOLDER/bin/python3 -m gtrxl_tf evaluate')
 
 
 class RunTest(parameterized.TestCase):
@@ -723,7 +723,7 @@ class RecordedRecall(action_recall.ActionRecall):
         r'\.\nTraining in ')
     self.assertRegex(stdout, r'Evaluation over 10 episodes: return .* success ')
     self.assertRegex(
-        stdout, rf'(gtrxl |-m binaries\.)evaluate --root_dir={self.folder.root}\n')
+        stdout, rf'(gtrxl|-m gtrxl_tf) evaluate --root_dir={self.folder.root}\n')
     for line in stderr.splitlines():  # The messages of libraries are in the logs.
       self.assertStartsWith(line, 'WARNING: ')
     self.assertCountEqual(

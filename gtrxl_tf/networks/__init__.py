@@ -4,7 +4,7 @@
 """
 
 import importlib
-from typing import Any
+from typing import TYPE_CHECKING
 
 from gtrxl_tf.networks.actor_critic import ActorCritic
 from gtrxl_tf.networks.actor_critic import NetworkInputs
@@ -29,14 +29,17 @@ from gtrxl_tf.networks.torsos import PixelTorso
 from gtrxl_tf.networks.torsos import Torso
 from gtrxl_tf.networks.torsos import VectorTorso
 
-__all__ = [  # pylint: disable=undefined-all-variable
+if TYPE_CHECKING:
+  from gtrxl_tf.networks.core_network import CoreNetwork
+
+__all__ = [
     'ActorCritic', 'CQLNetwork', 'ConvTorso', 'CoreNetwork', 'DecisionInputs',
     'DecisionNetwork', 'DistillationNetwork', 'Histories', 'InstructionEncoder', 'MLPHead',
     'MemoryNetwork', 'NetworkInputs', 'NetworkOutputs', 'PixelControlHead', 'PixelTorso',
     'PopArt', 'Predictor', 'SpecTorso', 'TAPNetwork', 'Torso', 'Transition', 'VectorTorso']
 
 
-def __getattr__(name: str) -> Any:
+def __getattr__(name: str) -> object:
   """Imports `CoreNetwork` (PEP 562)."""
   if name == 'CoreNetwork':
     return importlib.import_module(f'{__name__}.core_network').CoreNetwork

@@ -20,7 +20,7 @@ import math
 import numbers
 import re
 import typing
-from typing import Annotated, Any, Callable, Optional, Sequence
+from typing import Annotated, Any, Callable, Optional, Sequence, TypeVar
 
 import gin
 
@@ -38,6 +38,8 @@ one_line = errors.one_line
 place = errors.place
 described = errors.described
 check_plain = errors.check_plain
+
+_Target = TypeVar('_Target', bound=Callable)
 
 _names = {}  # The name of each configurable in gin files.
 _modules = set()  # Names of the modules that define configurables.
@@ -199,6 +201,14 @@ def _checked(function: Callable, name: str) -> Callable:
       x.replace(annotation=_Readable(hints[x.name])) if x.name in hints else x
       for x in signature.parameters.values()])
   return wrapper
+
+
+@typing.overload
+def configurable(target: _Target) -> _Target: ...
+
+
+@typing.overload
+def configurable(*, name: str) -> Callable[[_Target], _Target]: ...
 
 
 def configurable(target: Any = None, *, name: Optional[str] = None) -> Any:

@@ -134,14 +134,36 @@ def last_metrics(path: pathlib.Path) -> Optional[Dict[str, float]]:
 
   It returns None if the row cannot be read.
   """
+  rows, _ = _tail(path, 1)
+  return rows[-1] if rows else None
+
+
+def metrics_after(path: pathlib.Path, step: float) -> List[Dict[str, float]]:
+  """Reads the rows after a learner step without most of the rows before it."""
+  factor, is_all = 1, False
+  while not is_all:
+    rows, is_all = _tail(path, factor)
+    rows = [row for row in rows if row is not None]
+    if rows and rows[0]['learner_step'] <= step:
+      break
+    factor *= 4
+  return [row for row in rows if row['learner_step'] > step]
+
+
+def _tail(path: pathlib.Path, factor: int
+          ) -> Tuple[List[Optional[Dict[str, float]]], bool]:
+  """Returns the last rows of a file, `factor` or more, and whether these are all.
+
+  A row that cannot be read is None.
+  """
   if not path.exists():
-    return None
+    return [], True
   with open(path, 'rb') as file:
     header = file.readline()
     # Rows are about as long as the header, and the last one may be incomplete.
-    size = 4096 + 4 * len(header)
-    file.seek(max(len(header) - 1, path.stat().st_size - size, 0))
+    begin = path.stat().st_size - factor * (4096 + 4 * len(header))
+    file.seek(max(len(header) - 1, begin, 0))
     tail = file.read().decode(errors='replace')
   columns = _cells(header.decode(errors='replace').strip())
-  lines = tail.split('\n')[1:-1]
-  return _row(columns, lines[-1]) if columns and lines else None
+  return [_row(columns, line) for line in tail.split('\n')[1:-1] if columns], (
+      begin < len(header))

@@ -40,6 +40,7 @@ class RunFolder:
   `replay/`         Reverb's checkpoints of its tables
   `failures/`       for each process that failed, the traceback of its last error
   `logs/`           for each process, what TensorFlow, XLA and Reverb print
+  `wandb.id`, `wandb/`  the run's id at Weights & Biases, and what is sent there
   `done`, `diverged`  mark how the run ended; `Trainer.run` writes them
   """
 
@@ -63,6 +64,7 @@ class RunFolder:
   report = property(lambda self: self.root / 'report.html')
   failures = property(lambda self: self.root / 'failures')
   logs = property(lambda self: self.root / 'logs')
+  wandb = property(lambda self: self.root / 'wandb.id')
   done = property(lambda self: self.root / 'done')
   diverged = property(lambda self: self.root / 'diverged')
 
