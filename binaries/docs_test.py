@@ -29,6 +29,7 @@ _PAGES = sorted(str(path.relative_to(_ROOT)) for path in (
 # Pages whose Python runs in another test.
 _RUN_ELSEWHERE = {
     'README.md': 'readme_test.py, and readme_slow_test.py for what needs a policy',
+    'docs/python.md': 'readme_test.py, since it trains',
     'docs/running.md': 'readme_slow_test.py, since it trains',
     'docs/serving.md': 'serving_docs_test.py, with servers',
 }

@@ -1,6 +1,7 @@
 """Tests that README's examples run, and that the names in the documentation exist."""
 
 import importlib
+import os
 import pathlib
 import re
 import sys
@@ -49,6 +50,19 @@ class CoreExampleTest(absltest.TestCase):
     exec(compile(CORE, 'README.md', 'exec'), names)  # pylint: disable=exec-used
     self.assertEqual(names['logits'].shape, (8, 20, 4))
     self.assertEqual(names['state'].memory.shape[:2], (8, 32))
+
+
+class PageTest(absltest.TestCase):
+
+  @pytest.mark.medium
+  def test_the_page_from_python_runs(self):
+    here = os.getcwd()
+    self.addCleanup(os.chdir, here)
+    os.chdir(self.create_tempdir().full_path)
+    names = {}
+    for code in re.findall(r'```python\n(.*?)```', _read('docs/python.md'), re.DOTALL):
+      exec(compile(code, 'python.md', 'exec'), names)  # pylint: disable=exec-used
+    self.assertFalse(names['run'].done)  # `on_row` has interrupted it.
 
 
 class WorldExampleTest(test_utils.EnvironmentTestMixin, absltest.TestCase):
