@@ -127,7 +127,7 @@ def _inputs(learner: learner_lib.Learner, batch: Any) -> Callable[[], List[tf.Te
   function = _compiled(learner).get_concrete_function(batch)
 
   def read():
-    inputs = [*tf.nest.flatten(batch), *map(_value, function.captured_inputs)]
+    inputs = [*tf.nest.flatten(batch), *map(value, function.captured_inputs)]
     return [x for x in inputs if x.shape.num_elements()]  # XLA drops the others.
   return read
 
@@ -198,7 +198,7 @@ def write_step(folder: pathlib.Path, learner: learner_lib.Learner, batch: Any) -
   save(_EXPECTED, tf.nest.flatten(_compiled(learner, jit_compile=None)(batch)))
 
 
-def _value(captured: tf.Tensor) -> tf.Tensor:
+def value(captured: tf.Tensor) -> tf.Tensor:
   """Returns the value of what a function captures: a tensor or a variable's handle."""
   if captured.dtype != tf.resource:
     return captured

@@ -26,7 +26,8 @@ _ALIASES = re.compile(r'\{(\d+)\}: \((\d+),')
 _COPY = re.compile(r'\bmhlo\.copy (%\S+) : (tensor<[^>]*>)')
 
 
-def _compile(hlo: bytes, device: Any) -> Any:
+def compile_module(hlo: bytes, device: Any) -> Any:
+  """Returns the executable of a serialized HLO module for a device."""
   # pylint: disable=import-outside-toplevel, import-error, protected-access
   from jax._src import compiler
   from jax._src.lib import xla_client
@@ -56,7 +57,7 @@ def _operations(hlo: bytes) -> float:
       xla_client.XlaComputation(hlo).as_hlo_module())['flops']
 
 
-def _replaced(executable: Any, num_outputs: int) -> List[int]:
+def replaced_parameters(executable: Any, num_outputs: int) -> List[int]:
   """Returns the number of the parameter that each output replaces, or -1."""
   header = executable.hlo_modules()[0].to_string().split('\n', 1)[0]
   aliases = re.search(r'input_output_alias=\{(.*?)\}, \w+=', header)
@@ -75,7 +76,7 @@ def main(module: str, arguments: str, outputs: str, platform: str, repeat: str) 
     device = jax.devices(platform)[0]
     with open(module, 'rb') as file:
       hlo = file.read()
-    executable = _compile(hlo, device)
+    executable = compile_module(hlo, device)
     given = np.load(arguments, allow_pickle=False)
     parameters = [jax.device_put(given[str(i)], device) for i in range(len(given.files))]
     seconds = []
@@ -87,7 +88,7 @@ def main(module: str, arguments: str, outputs: str, platform: str, repeat: str) 
       jax.block_until_ready(found)
       seconds.append(time.perf_counter() - began)
       if i == 0:
-        replaced = _replaced(executable, len(found))
+        replaced = replaced_parameters(executable, len(found))
         np.savez(outputs, parameters=replaced,
                  **{str(j): np.asarray(x) for j, x in enumerate(found)})
       for x, parameter in zip(found, replaced):
