@@ -125,13 +125,11 @@ test-envs: .venv/envs ## Run the tests of third-party environments
 # The tests of what calls TensorFlow.
 NEWEST_TESTS := $(addprefix gtrxl_tf/,agents cores launch losses networks replay serving \
     training analysis/session_test.py settings/shortcuts_test.py public_face_test.py)
-# They train, and show what a user of the newest stack does first.
-FIRST_TESTS := gtrxl_tf/analysis/session_test.py examples/notebook_test.py
 
 test-newest: .venv-newest/core .venv/core ## Run tests on the newest TensorFlow and Python
 	.venv-newest/bin/python -m pytest -q -n 2 --dist=loadfile $(TESTS) \
 	    -m 'not medium and not long' $(ARGS) $(NEWEST_TESTS)
-	.venv-newest/bin/python -m pytest -q -m medium $(ARGS) $(FIRST_TESTS)
+	.venv-newest/bin/python -m pytest -q $(ARGS) examples/notebook_test.py
 	$(RUN) pytest -q $(ARGS) gtrxl_tf/serving/versions_slow_test.py
 
 wheel-check: .venv/core ## Build the wheel, install it elsewhere, and train with it

@@ -54,7 +54,7 @@ class CoreExampleTest(absltest.TestCase):
 
 class PageTest(absltest.TestCase):
 
-  @pytest.mark.medium
+  @pytest.mark.long
   def test_the_page_from_python_runs(self):
     here = os.getcwd()
     self.addCleanup(os.chdir, here)

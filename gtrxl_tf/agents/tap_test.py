@@ -167,7 +167,7 @@ class TAPPolicyTest(tf.test.TestCase, parameterized.TestCase):
                 for row, last in zip(rewards, returns)]
     self.assertAllClose(tap.plan_values(rewards, returns, 0.9), expected)
 
-  @pytest.mark.medium
+  @pytest.mark.long
   def test_the_action_is_the_first_of_the_best_plan(self):
     network, batch = _network(num_codes=3), _batch(0)
     # With many draws the best of nine plans is found, whatever the seed.

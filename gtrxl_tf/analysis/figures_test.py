@@ -230,7 +230,7 @@ class FiguresTest(absltest.TestCase):
         {'a+rate=1': 'a', 'b+rate=2': 'b', 'a+rate=1+width=3': 'a+width=3'})
     self.assertEqual(figures.short_names(['gate=input']), {'gate=input': 'gate=input'})
 
-  @pytest.mark.medium
+  @pytest.mark.long
   def test_pictures_are_the_same_each_time(self):
     run_index.write(self.path, _index())
     written = figures.write(self.path)

@@ -104,7 +104,7 @@ class SessionTest(absltest.TestCase):
     self.assertEqual((folder / 'best').exists(),
                      best['learner_step'] != run.metrics[-1]['learner_step'])
 
-  @pytest.mark.medium
+  @pytest.mark.long
   def test_cores_are_compared(self):
     text = gtrxl_tf.compare(Task, cores=['lstm', 'memoryless'], seeds=1, steps=64,
                             root_dir=self.folder, settings=_SMALL)

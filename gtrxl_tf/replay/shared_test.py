@@ -228,7 +228,7 @@ class SharedTest(parameterized.TestCase):
     self.kill_at_each_line(lambda line: None, act, check)
     self.assertEqual(self.ledger.refused, 0)
 
-  @pytest.mark.medium
+  @pytest.mark.long
   def test_a_learner_that_is_killed_in_any_line_loses_its_batch_at_most(self):
     def prepare(line):
       writer = self.replay.writer(0)

@@ -40,7 +40,7 @@ print(agent.weight.device, agent.weight.numpy().tolist())
 
 class SliceTest(absltest.TestCase):
 
-  @pytest.mark.medium
+  @pytest.mark.long
   def test_the_coordinator_writes_and_reads(self):
     # The paths are relative, and the two processes are in different folders.
     here, there = (pathlib.Path(self.create_tempdir().full_path) for _ in range(2))

@@ -63,7 +63,7 @@ class InferenceTest(acting_testing.ActingTestCase):
         lambda: stop.is_set() or self.stop.is_set())
     self.inference_thread = self.start_thread(self.inference.run)
 
-  @pytest.mark.medium
+  @pytest.mark.long
   def test_the_learner_computes_the_servers_logits(self):
     self.check_logits('trxl')
 

@@ -130,7 +130,7 @@ class ReplayTest(parameterized.TestCase, tf.test.TestCase):
       states = [x.state for x in done]
       seen = environment.step(done[0].action.numpy())
 
-  @pytest.mark.medium
+  @pytest.mark.long
   def test_an_interrupted_run_goes_on_where_it_was(self):
     self.start()
     experiment, folder = _experiment(), self.folder()

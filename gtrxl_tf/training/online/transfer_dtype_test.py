@@ -62,7 +62,7 @@ class _Counter:
 class TransferDtypeTest(acting_testing.ActingTestCase):
 
   @parameterized.parameters('trxl', 'lstm')
-  @pytest.mark.medium
+  @pytest.mark.long
   def test_acting_equals_learning(self, core):
     self.start(acting_testing.experiment(_CORES[core], transfer_dtype='bfloat16'),
                reverb=True)

@@ -81,7 +81,7 @@ class TurnsTest(parameterized.TestCase):
     np.testing.assert_equal(rows, again)
     np.testing.assert_array_equal(weights, same)
 
-  @pytest.mark.medium
+  @pytest.mark.long
   def test_an_interrupted_run_continues_with_other_episodes(self):
     folder = self.create_tempdir().full_path
     calls = iter(range(10**6))  # One for each row of the environments, and more.
@@ -111,7 +111,7 @@ class TurnsTest(parameterized.TestCase):
           iter(settings))):
         _experiment(**settings)
 
-  @pytest.mark.medium
+  @pytest.mark.long
   def test_it_needs_neither_fork_nor_locks_nor_ports_nor_shared_memory(self):
     program = f'''
         import os, signal, socket, sys
