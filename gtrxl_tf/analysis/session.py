@@ -7,6 +7,7 @@
   policy = run.policy()
 """
 
+import base64
 import os
 import pathlib
 import sys
@@ -125,8 +126,13 @@ class Run:
 def _show(path: pathlib.Path) -> None:
   """Shows a picture, if this process is that of a notebook."""
   ipython = sys.modules.get('IPython')
-  if ipython and ipython.get_ipython():
-    ipython.display.display(ipython.display.Image(str(path)))
+  if not (ipython and ipython.get_ipython()):
+    return
+  shown = ipython.display.Image(str(path))
+  if path.suffix == '.gif':  # A notebook as a page shows no `Image` that moves.
+    data = base64.b64encode(path.read_bytes()).decode()
+    shown = ipython.display.HTML(f'<img src="data:image/gif;base64,{data}">')
+  ipython.display.display(shown)
 
 
 def train(environment: Any = None, *, root_dir: Union[str, os.PathLike],
