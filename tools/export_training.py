@@ -23,11 +23,11 @@ import numpy as np
 import tensorflow as tf
 import tree
 
-import binaries
 from binaries import settings
 from gtrxl_tf.agents import policy as policy_lib
 from gtrxl_tf.cores import core as core_lib
 from gtrxl_tf.launch import prepare
+from gtrxl_tf.launch import program
 from gtrxl_tf.replay import unroll as unroll_lib
 from gtrxl_tf.settings import config
 from gtrxl_tf.training import devices
@@ -188,4 +188,4 @@ def main() -> None:
 
 
 if __name__ == '__main__':
-  binaries.run(main)
+  program.run(main)
