@@ -149,15 +149,22 @@ def train(environment: Any = None, *, root_dir: Union[str, os.PathLike],
   is in a module that they can import. An interruption (Ctrl-C) saves and returns.
 
   Args:
-    environment: see `shortcuts.gin`; None if `gin_files` have one.
+    environment: the id of a gymnasium task, as `'CartPole-v1'`; the name of a class in
+      `gtrxl_tf.environments`; or a class, a function or a `functools.partial` that makes
+      a `gymnasium.Env` or a `dm_env.Environment`. None if `gin_files` have one.
     root_dir: the run's folder. The same call continues the run that is there.
-    core: see `shortcuts.gin`.
-    agent: see `shortcuts.gin`.
-    steps: see `shortcuts.gin`.
+    core: the name of a file in gin/cores or, with a dataset, in gin/rate/models; or a
+      core, whose arguments are taken as they are. The default is `'gtrxl'` or, with a
+      dataset, `'rate'`.
+    agent: `'ppo'`, which learns most tasks in the fewest steps and is the default;
+      `'vmpo'` or `'r2d2'`; or an agent's class.
+    steps: environment steps, a million by default; or, with a dataset, learner steps, a
+      thousand by default.
     num_actors: how many processes act; 0 for turns in this one. A dataset needs none.
     seed: the seed of networks, episodes and actions.
-    dataset: see `shortcuts.gin`.
-    settings: see `shortcuts.gin`.
+    dataset: folder of recorded episodes, from which the agent then learns offline.
+    settings: further settings by their names in gin, as in
+      `{'Adam.learning_rate': 1e-3}`. A text that begins with @ or % is a reference.
     gin_files: gin files, which come after those that the arguments above stand for, and
       before `settings`.
     on_row: called with each row of metrics, or with the newest twice a second if there
@@ -177,6 +184,9 @@ def train(environment: Any = None, *, root_dir: Union[str, os.PathLike],
     nonlocal stopped
     stopped |= on_row is not None and on_row(row) is False
 
+  if environment is None and any(x is not None for x in (core, agent, steps, dataset)):
+    raise config.ConfigError('core, agent, steps or dataset without environment: expected '
+                             'them in gin_files, too')
   with gin_lib.own_gin(), signals.stop_requested(ends_at_second=False) as interrupted:
     files, lines = (([], []) if environment is None else shortcuts.gin(
         environment, core, agent, steps, dataset))
@@ -205,15 +215,10 @@ def compare(environment: Any, *, root_dir: Union[str, os.PathLike],
   The folders are those of `gtrxl compare`, and so are the tables and pictures.
 
   Args:
-    environment: see `shortcuts.gin`.
+    environment: as for `train`, and so are the arguments without a description.
     root_dir: a folder for all runs. The same call continues what is there.
     cores: names of files in gin/cores or, with a dataset, in gin/rate/models.
     seeds: runs of each core, with the seeds 0, 1, ...
-    agent: see `shortcuts.gin`.
-    steps: see `shortcuts.gin`.
-    num_actors: see `gtrxl_tf.train`.
-    dataset: see `shortcuts.gin`.
-    settings: see `gtrxl_tf.train`.
 
   Returns:
     The tables as Markdown. In a notebook, the picture is shown.

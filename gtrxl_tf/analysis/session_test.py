@@ -1,6 +1,7 @@
 """Tests of session.py and of launch/checking.py: training and checks called from Python."""
 
 import contextlib
+import functools
 import io
 import pathlib
 import threading
@@ -13,6 +14,8 @@ import numpy as np
 import pytest
 
 import gtrxl_tf
+from gtrxl_tf import datasets
+from gtrxl_tf import environments
 from gtrxl_tf.launch import train
 from gtrxl_tf.settings import config
 from gtrxl_tf.settings import gin_files
@@ -92,6 +95,27 @@ class SessionTest(absltest.TestCase):
     self.assertEqual(code, 0)
     self.assertIn('Going on from learner step 1', self.printed.getvalue())
     self.assertTrue(gtrxl_tf.Run(self.folder).done)
+
+  @pytest.mark.medium
+  def test_recorded_episodes_are_learned_from(self):
+    maze = environments.TMaze(corridor_length=8, seed=0)
+    data = datasets.Specs(maze.observation_spec(), maze.action_spec())
+    with datasets.EpisodeWriter(f'{self.folder}/data', data, 'TMaze') as writer:
+      for _ in range(40):
+        seen, actions = [maze.reset()], []
+        while not seen[-1].last():
+          actions.append(maze.informed_action())
+          seen.append(maze.step(actions[-1]))
+        writer.write([datasets.from_dm_env(
+            seen, actions, data, float(maze.episode_success()))])
+    run = gtrxl_tf.train(
+        functools.partial(environments.TMaze, corridor_length=8), core='rate', steps=2,
+        dataset=f'{self.folder}/data', root_dir=f'{self.folder}/run', settings={
+            'DecisionPolicy.target_return': 1.0, 'Experiment.evaluation_episodes': 4})
+    self.assertTrue(run.done)
+    self.assertIn(run.policy().act(maze.reset().observation), range(4))
+    with self.assertRaisesRegex(config.ConfigError, 'core.* without environment'):
+      gtrxl_tf.train(core='lstm', gin_files=['numpad_2x2_cpu.gin'], root_dir=self.folder)
 
   @pytest.mark.medium
   def test_the_best_policy_is_kept_beside_the_last(self):
