@@ -83,7 +83,7 @@ class SessionTest(absltest.TestCase):
     with self.assertRaisesRegex(config.ConfigError, 'other processes can import'):
       _train(task, self.folder, num_actors=1)
 
-  @pytest.mark.medium
+  @pytest.mark.long
   def test_a_thread_trains_what_the_command_continues(self):
     def begin():
       _train('TMaze', self.folder, on_row=lambda row: False)
@@ -117,7 +117,7 @@ class SessionTest(absltest.TestCase):
     with self.assertRaisesRegex(config.ConfigError, 'core.* without environment'):
       gtrxl_tf.train(core='lstm', gin_files=['numpad_2x2_cpu.gin'], root_dir=self.folder)
 
-  @pytest.mark.medium
+  @pytest.mark.long
   def test_the_best_policy_is_kept_beside_the_last(self):
     run = _train(Task, self.folder, steps=96, settings={
         'OnlineExperiment.num_evaluations': 4, 'Adam.learning_rate': 0.1})

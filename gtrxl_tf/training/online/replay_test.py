@@ -86,7 +86,7 @@ class ReplayTest(parameterized.TestCase, tf.test.TestCase):
   def folder(self):
     return run_folder.RunFolder(self.create_tempdir().full_path)
 
-  @pytest.mark.medium
+  @pytest.mark.long
   def test_a_run_trains_updates_priorities_and_exports_a_policy(self):
     self.start()
     # The number of steps is no multiple of this period, as a rule.

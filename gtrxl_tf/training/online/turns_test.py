@@ -92,7 +92,7 @@ class TurnsTest(parameterized.TestCase):
     self.assertGreaterEqual(rows[-1]['environment_steps'], _BATCHES * 2 * _E * _T)
     self.assertEqual(rows[-1]['unrolls_stale'] + rows[-1]['unrolls_duplicate'], 0)
 
-  @pytest.mark.medium
+  @pytest.mark.long
   def test_an_interrupted_run_continues_with_its_replay_table(self):
     folder = self.create_tempdir().full_path
     calls = iter(range(10**6))
