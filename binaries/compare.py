@@ -76,14 +76,14 @@ def main() -> None:
   # pylint: disable=import-outside-toplevel
   from gtrxl_tf.analysis import comparison_runs
   from gtrxl_tf.settings import config
+  from gtrxl_tf.settings import shortcuts
 
   envs, sweep = experiment_flags.ENV.value, _SWEEP.value
   if len(envs) > 1:
     if sweep:
       program.refuse(f'--env={",".join(envs)} with --sweep: expected one of them')
-    classes = all(map(str.isidentifier, envs))
-    sweep = ('Experiment.environment=@' + ',@'.join(envs) if classes
-             else 'GymnasiumEnvironment.name=' + ','.join(envs))
+    (setting, *_), values = zip(*map(shortcuts.setting_of, envs))
+    sweep = f'{setting}={",".join(values)}'
   files, bindings = experiment_flags.gin(''.join(envs[:1]), '')
   try:
     comparison = comparison_runs.Comparison(

@@ -1,5 +1,6 @@
 """Evaluates the policy of a run, as it was trained or with other settings."""
 
+import contextlib
 from typing import Any, Callable, List, Optional, Sequence
 
 import gin
@@ -156,12 +157,24 @@ def _film(experiment: experiment_lib.Experiment, folder: run_folder.RunFolder,
 def _play(experiment: experiment_lib.Experiment, folder: run_folder.RunFolder,
           num_episodes: int, num_environments: int, greedy: bool) -> str:
   """Plays episodes; returns a text that describes the results."""
-  names = experiment.task_names
-  environment = experiment.make_evaluation_environments(num_episodes, num_environments)
-  policy = _restore(experiment, folder, greedy)
-  played = evaluation.EpisodeEvaluator(
-      policy, environment, num_episodes).evaluate()
-  environment.close()
+  played = play(experiment, _restore(experiment, folder, greedy), num_episodes,
+                num_environments)
   return evaluation.describe(
-      played, experiment.informed_return(), names,
+      played, experiment.informed_return(), experiment.task_names,
       experiment.compute_scores(played.returns, played.tasks))
+
+
+def play(experiment: experiment_lib.Experiment, policy: Any, num_episodes: int,
+         num_environments: int = evaluation.NUM_ENVIRONMENTS) -> evaluation.Evaluation:
+  """Plays episodes of the experiment's tasks with a policy.
+
+  Args:
+    experiment: makes the environments.
+    policy: a policy, or a SavedModel of one.
+    num_episodes: at least this many, of all tasks together.
+    num_environments: the most environments to play side by side.
+  """
+  environment = experiment.make_evaluation_environments(num_episodes, num_environments)
+  with contextlib.closing(environment):
+    return evaluation.EpisodeEvaluator(
+        policy, environment, num_episodes, experiment.task_names).evaluate()

@@ -8,14 +8,16 @@
 """
 
 import base64
+import contextlib
 import os
 import pathlib
 import sys
-from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Union
+from typing import Any, Callable, Dict, Iterator, List, Mapping, Optional, Sequence, Union
 
 from gtrxl_tf.analysis import comparison_runs
 from gtrxl_tf.analysis import films
 from gtrxl_tf.analysis import run_attention
+from gtrxl_tf.analysis import run_evaluation
 from gtrxl_tf.launch import prepare
 from gtrxl_tf.launch import signals
 from gtrxl_tf.launch import train as train_lib
@@ -25,6 +27,7 @@ from gtrxl_tf.settings import config
 from gtrxl_tf.settings import gin_files as gin_lib
 from gtrxl_tf.settings import shortcuts
 from gtrxl_tf.training import evaluation
+from gtrxl_tf.training import experiment as experiment_lib
 from gtrxl_tf.training import metrics_csv
 from gtrxl_tf.training import run_folder
 
@@ -50,9 +53,15 @@ class Run:
     return (f'Run({str(self.root_dir)!r}, {"done" if self.done else "interrupted"}, '
             f'{steps:,.0f} steps, return {row.get("return", float("nan")):.2f})')
 
+  @contextlib.contextmanager
+  def _experiment(self) -> Iterator[experiment_lib.Experiment]:
+    """Yields the run's experiment, with its settings in gin."""
+    with gin_lib.own_gin():
+      yield prepare.prepare([str(self._folder.config)], [], check=False)
+
   @property
   def done(self) -> bool:
-    """Whether training has taken all its steps."""
+    """True if training has come to its end."""
     return self._folder.done.exists()
 
   @property
@@ -61,29 +70,22 @@ class Run:
     return metrics_csv.read_metrics(self._folder.metrics)
 
   def evaluate(self, episodes: int = 100) -> evaluation.Evaluation:
-    """Plays with the policy of `policy`.
+    """Plays with the policy that `policy` returns.
 
     Args:
-      episodes: at least this many of each task.
+      episodes: at least this many, of all tasks together.
 
     Returns:
-      Lists of returns, lengths and successes, which prints as its summary.
+      Lists of returns, lengths and successes, which print as their summary.
     """
-    with gin_lib.own_gin():
-      experiment = prepare.prepare([str(self._folder.config)], [], check=False)
-      environment = experiment.make_evaluation_environments(episodes)
-      try:
-        return evaluation.EpisodeEvaluator(
-            experiment.best_policy(self._folder), environment, episodes,
-            experiment.task_names).evaluate()
-      finally:
-        environment.close()
+    with self._experiment() as experiment:
+      return run_evaluation.play(
+          experiment, experiment.best_policy(self._folder), episodes)
 
   def plot(self) -> pathlib.Path:
     """Draws the learning curve, shows it in a notebook, and returns the picture's path."""
-    with gin_lib.own_gin():
-      train_lib.draw_curve(
-          prepare.prepare([str(self._folder.config)], [], check=False), self._folder)
+    with self._experiment() as experiment:
+      train_lib.draw_curve(experiment, self._folder)
     _show(self._folder.curve)
     return self._folder.curve
 
@@ -105,8 +107,7 @@ class Run:
     The pictures are those of the environment's `render()`, or the image that it shows.
     """
     path = self._folder.videos / 'episode_0.gif'
-    with gin_lib.own_gin():
-      experiment = prepare.prepare([str(self._folder.config)], [], check=False)
+    with self._experiment() as experiment:
       played, = films.play(experiment, experiment.best_policy(self._folder), 1)
       films.write(path, played.frames)
     _show(path)
@@ -116,8 +117,7 @@ class Run:
     """Loads the run's policy, see `gtrxl_tf.load_policy`; also if it was interrupted."""
     folder = self._folder
     if not folder.policy.exists():
-      with gin_lib.own_gin():
-        experiment = prepare.prepare([str(folder.config)], [], check=False)
+      with self._experiment() as experiment:
         export.save_policy(
             experiment.make_policy(experiment.kept_network(folder)), folder.policy)
     return acting.load_policy(self.root_dir)

@@ -31,7 +31,8 @@ def check_env(environment: Any, seconds: float = 5.0,
   second, and then a line for each thing that would go wrong, with what to do.
 
   Args:
-    environment: see `shortcuts.gin`.
+    environment: the id of a gymnasium task, the name of a class in
+      `gtrxl_tf.environments`, or a class or a function that makes an environment.
     seconds: how long to play; at least one episode, and at most 20,000 steps.
     show: called with each line.
 
@@ -46,7 +47,7 @@ def check_env(environment: Any, seconds: float = 5.0,
       _show_specs(experiment, show)
       _play(experiment, seconds, show, found)
       if not found:
-        experiment.check()  # Of the network.
+        experiment.check()  # It makes the network, and computes a loss.
     except (config.ConfigError, environments.EnvironmentFailed) as error:
       found.append(config.one_line(error))
   for line in found or ['Nothing was found that would go wrong.']:
@@ -78,13 +79,19 @@ def _play(experiment: experiment_lib.Experiment, seconds: float,
   try:
     pair[0].watched = ('image', 'number')
     seen = [x.reset() for x in pair]
-    taken, busy, equal, end = 0, 0.0, True, time.monotonic() + seconds
+    taken = ended = 0  # Steps so far, and when the last episode ended.
+    busy, equal, end = 0.0, True, time.monotonic() + seconds
     while taken < 20_000 and (time.monotonic() < end or not lengths and taken < 2_000):
-      equal = equal and all(map(np.array_equal, *(
-          tree.flatten((x.observation, x.reward, x.step_type)) for x in seen)))
+      if equal and not all(map(np.array_equal, *(
+          tree.flatten((x.observation, x.reward, x.step_type)) for x in seen))):
+        equal = False
+        found.append('two environments with one seed differ after equal actions, so that '
+                     'runs cannot be repeated: expected random numbers from the seed, as '
+                     'from self.np_random after super().reset(seed=seed)')
       if seen[0].last()[0]:
         returns.append(float(seen[0].episode_return[0]))
-        lengths.append(taken - sum(lengths))
+        lengths.append(taken - ended)
+        ended = taken
       action = tree.map_structure(lambda x: x[np.newaxis], environments.random_action(
           experiment.action_spec,
           tree.map_structure(lambda x: x[0], seen[0].observation), random))
@@ -94,10 +101,6 @@ def _play(experiment: experiment_lib.Experiment, seconds: float,
       busy += time.monotonic() - began
       rewards.append(float(step.reward[0]))
       seen = [step, pair[1].step(action) if equal else seen[1]]
-      if not equal and 'with one seed' not in ' '.join(found):
-        found.append('two environments with one seed differ after equal actions, so that '
-                     'runs cannot be repeated: expected random numbers from the seed, as '
-                     'from self.np_random after super().reset(seed=seed)')
   finally:
     for x in pair:
       x.close()

@@ -7,7 +7,7 @@ the same `config.gin` whichever way it was started.
 
 import functools
 import inspect
-from typing import Any, Callable, Dict, List, Mapping, NamedTuple, Optional
+from typing import Any, Callable, Dict, List, Mapping, NamedTuple, Optional, Tuple
 
 import numpy as np
 
@@ -50,11 +50,10 @@ def gin(environment: Any, core: Any = None, agent: Any = None,
     dataset: folder of a dataset, for offline training.
   """
   files, made = [_OFFLINE if dataset else _ONLINE], []
-  if isinstance(environment, str) and not environment.isidentifier():
-    made.append(f'GymnasiumEnvironment.name = {environment!r}')
-  else:
-    name = f'@{environment}' if isinstance(environment, str) else environment
-    made.append(f'Experiment.environment = {_text(name, made)}')
+  setting, value = 'Experiment.environment', environment
+  if isinstance(environment, str):
+    setting, value = setting_of(environment)
+  made.append(f'{setting} = {_text(value, made)}')
   core = core or ('rate' if dataset else 'gtrxl')
   if isinstance(core, str):
     files.append(_file('core', core, _OF_MODELS if dataset else 'cores'))
@@ -75,6 +74,16 @@ def gin(environment: Any, core: Any = None, agent: Any = None,
   if steps is not None:
     made.append(f'{kind}_steps = {steps!r}')
   return Gin(files, made)
+
+
+def setting_of(environment: str) -> Tuple[str, str]:
+  """Returns the setting for the name of an environment, and its value as a text.
+
+  A Python identifier names a class of this library, and anything else an id.
+  """
+  if environment.isidentifier():
+    return 'Experiment.environment', f'@{environment}'
+  return 'GymnasiumEnvironment.name', environment
 
 
 def lines(settings: Mapping[str, Any]) -> List[str]:
