@@ -37,7 +37,7 @@ setuptools.setup(
     version='0.1.0',
     description='Transformer memory for reinforcement learning, in TensorFlow',
     license='Apache-2.0',
-    # Of the papers: no page of the library has a public address yet.
+    # These are the papers: the library has no public address yet.
     project_urls={'GTrXL': 'https://arxiv.org/abs/1910.06764',
                   'V-MPO': 'https://arxiv.org/abs/1909.12238',
                   'RATE': 'https://arxiv.org/abs/2306.09459'},

@@ -1,7 +1,7 @@
 """A PPO loop of your own around a memory core: CartPole without velocities.
 
-Nothing but the core is of this library. From positions alone, an agent must remember what it
-saw to balance the pole.
+Only the core comes from this library. The agent sees positions alone, so it must remember
+what it saw to balance the pole.
 
   python examples/ppo_loop.py --core=gtrxl   # Or lstm, or none.
 

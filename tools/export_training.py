@@ -52,7 +52,7 @@ class _Modules:
 
   def __init__(self, folder: pathlib.Path):
     self._folder = folder
-    self.captured: Dict[int, Any] = {}  # By id: a name, and a tensor or handle.
+    self.captured: Dict[int, Any] = {}  # A name and a tensor or handle, by its id.
     self.described: Dict[str, Dict[str, List[str]]] = {}
 
   def add(self, name: str, function: Callable[..., Dict[str, Any]], **inputs) -> None:

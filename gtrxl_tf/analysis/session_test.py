@@ -67,7 +67,8 @@ class SessionTest(absltest.TestCase):
     run = _train(task, self.folder, on_row=lambda row: rows.append(row) or len(rows) < 2)
     self.assertFalse(run.done)
     self.assertLen(rows, 2)
-    self.assertIn(run.policy().act(np.zeros(2)), (5, 6))  # Of an interrupted run.
+    # An interrupted run has a policy, too.
+    self.assertIn(run.policy().act(np.zeros(2)), (5, 6))
     run = _train(task, self.folder)
     self.assertTrue(run.done)
     self.assertEqual(len(run.metrics), run.metrics[-1]['learner_step'])

@@ -84,7 +84,7 @@ def header(always: bool = False) -> str:
 
 
 def edited(text: str) -> List[str]:
-  """Returns the names of what was defined otherwise when a text's `header` was made."""
+  """Returns the names whose code has changed since a text's `header` was made."""
   found = re.search(f'^{_DEFINED}(.*)$', text, re.MULTILINE)
   before = json.loads(found[1]) if found else {}
   return [name for name, code in _defined.items() if before.get(name, code) != code]
@@ -104,7 +104,7 @@ def define(name: str, target: Callable[..., Any]) -> Tuple[str, Optional[str]]:
   module = sys.modules.get(target.__module__)
   local = target.__module__ == '__main__' or getattr(module, name, None) is not target
   imported = None if local else target.__module__
-  name = name if name.isidentifier() else 'environment'  # Of a lambda.
+  name = name if name.isidentifier() else 'environment'  # A lambda has no name.
   with gin.config.interactive_mode():  # It may replace an earlier one.
     gin.external_configurable(target, name=name, module=imported or '__main__')
   if not imported:
@@ -118,7 +118,7 @@ def defined() -> List[str]:
 
 
 def _code(value: Any) -> bytes:
-  """Returns the code of a class or a function as bytes, whichever lines it stands in."""
+  """Returns the code of a class or a function as bytes, without line numbers."""
   if inspect.isclass(value):
     return b''.join(name.encode() + _code(x) for name, x in sorted(vars(value).items())
                     if name not in ('__firstlineno__', '__doc__', '__module__'))

@@ -217,7 +217,7 @@ class Trainer(abc.ABC):
       return
     network = self._network_that_acts()
     export.save_policy(self._experiment.make_policy(network), self._folder.policy)
-    shutil.rmtree(self._folder.best, ignore_errors=True)  # Of a run that was extended.
+    shutil.rmtree(self._folder.best, ignore_errors=True)  # An extended run has an older one.
     best = checkpoints.load_best(self._folder.checkpoints)
     if best and best.learner_step != self.step:
       for variable, value in zip(network.variables, best.weights):
@@ -226,7 +226,7 @@ class Trainer(abc.ABC):
 
   def _keep_if_best(self, played: evaluation.Evaluation, network: tf.keras.layers.Layer,
                     environment_steps: int = 0) -> None:
-    """Keeps the weights of an evaluation that is at least as good as all before."""
+    """Saves the network's weights if no earlier evaluation was better."""
     if self._experiment.checkpoints.keep != 'best':
       return
     scores = self._experiment.compute_scores(played.returns, played.tasks)

@@ -30,7 +30,7 @@ from gtrxl_tf.training.online import local_inference
 from gtrxl_tf.training.online import reconnect
 
 _FAREWELL_SECONDS = 120
-_EPISODES = 50  # Of each task, in an evaluation during training.
+_EPISODES = 50  # How many of each task an evaluation during training plays.
 
 
 class OnlineTrainer(trainer.Trainer):
