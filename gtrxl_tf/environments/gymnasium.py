@@ -287,6 +287,8 @@ class GymnasiumEnvironment(FromGymnasium):
           "another package registers the id, expected the package's module before it, as "
           "in 'module:id'")) from error
     except (gymnasium.error.Error, TypeError) as error:
+      if isinstance(error.__cause__, ModuleNotFoundError):
+        optional.load(error.__cause__.name, needed_by=setting)
       raise config.ConfigError(f'{setting}: {config.one_line(error)}') from error
     super().__init__(task, seed, max_words, owner=setting)
 

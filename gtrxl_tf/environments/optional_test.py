@@ -6,6 +6,7 @@ from unittest import mock
 
 from absl.testing import absltest
 from absl.testing import parameterized
+import gymnasium
 
 from gtrxl_tf import environments
 from gtrxl_tf.environments import optional
@@ -53,6 +54,14 @@ class OptionalTest(parameterized.TestCase):
     with self.assertRaisesRegex(
         config.ConfigError, f'expected `{re.escape(expected)}`$'):
       optional.load('no_such_package', needed_by='Test', extra=extra)
+
+  def test_gymnasium_lacks_a_package_of_its_own(self):
+    lost = gymnasium.error.DependencyNotInstalled('run pip')
+    lost.__cause__ = ModuleNotFoundError(name='no_such_package')
+    with mock.patch.object(gymnasium, 'make', side_effect=lost):
+      with self.assertRaisesRegex(
+          config.ConfigError, 'needs the package no_such_package, .* `make envs`'):
+        environments.GymnasiumEnvironment('CartPole-v1')
 
   def test_deepmind_lab_is_built_from_source(self):
     environment = environments.DMLab
