@@ -11,6 +11,7 @@ from absl.testing import parameterized
 from dm_env import specs
 import numpy as np
 import portpicker
+import pytest
 import tensorflow as tf
 
 from gtrxl_tf import agents
@@ -97,6 +98,7 @@ class ActingTest(parameterized.TestCase):
     policy.reset()
     self.assertEqual(policy.act(np.zeros([2, 2])).shape, (2,))
 
+  @pytest.mark.medium
   def test_a_server_acts_like_the_policy(self):
     port = portpicker.pick_unused_port()
     with subprocess.Popen(
