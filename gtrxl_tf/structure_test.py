@@ -15,6 +15,11 @@ from absl.testing import parameterized
 
 _ROOT = pathlib.Path(__file__).parents[1]
 _LIBRARY = _ROOT / 'gtrxl_tf'
+# The most lines that a package may have. Who needs more takes them from elsewhere, and a
+# package that shrinks keeps the lower number.
+_BUDGETS = {
+    'cores': 4000,
+}
 
 
 def _declared():
@@ -103,6 +108,15 @@ class StructureTest(parameterized.TestCase):
   def test_there_are_few_packages_and_loose_modules(self):
     self.assertLessEqual(len(_PACKAGES), 13)
     self.assertLessEqual(len(set(_units()) - {*_PACKAGES, '__main__'}), 4)
+
+  def test_packages_keep_their_budgets(self):
+    lines = collections.Counter()
+    for path in _production(_LIBRARY):
+      folder = path.parent.relative_to(_LIBRARY)
+      lines[str(folder)] += path.read_text(encoding='utf-8').count('\n')
+    self.assertEqual(lines.keys(), _BUDGETS.keys())
+    over = {name: count for name, count in lines.items() if count > _BUDGETS[name]}
+    self.assertEqual(over, {})
 
   def test_files_are_short(self):
     lines = {str(path.relative_to(_ROOT)): len(

@@ -190,9 +190,10 @@ def train(environment: Any = None, *, root_dir: Union[str, os.PathLike],
   with gin_lib.own_gin(), signals.stop_requested(ends_at_second=False) as interrupted:
     files, lines = (([], []) if environment is None else shortcuts.gin(
         environment, core, agent, steps, dataset))
-    lines = [*lines, f'Experiment.seed = {seed!r}',
-             *shortcuts.lines(settings or {})]
-    if dataset is None:
+    files = [*files, *map(str, gin_files)]
+    lines = [*lines, f'Experiment.seed = {seed!r}', *shortcuts.lines(settings or {})]
+    config.parse(files, lines)
+    if getattr(prepare.experiment_kind(), 'is_online', False):
       lines.append(f'OnlineExperiment.num_actors = {num_actors!r}')
     if num_actors and (own := gin_lib.defined()):
       raise config.ConfigError(
@@ -200,8 +201,7 @@ def train(environment: Any = None, *, root_dir: Union[str, os.PathLike],
           'which other processes can import')
     _check_edited(folder, allow_changes)
     train_lib.train_here(
-        [*files, *map(str, gin_files)], lines, folder, lambda: stopped or interrupted(),
-        allow_changes, seen)
+        files, lines, folder, lambda: stopped or interrupted(), allow_changes, seen)
   return Run(folder.root)
 
 

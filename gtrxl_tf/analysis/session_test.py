@@ -115,6 +115,13 @@ class SessionTest(absltest.TestCase):
             'DecisionPolicy.target_return': 1.0, 'Experiment.evaluation_episodes': 4})
     self.assertTrue(run.done)
     self.assertIn(run.policy().act(maze.reset().observation), range(4))
+    run = gtrxl_tf.train(
+        gin_files=['rate/t_maze_30_cpu.gin', 'rate/models/rate.gin'],
+        root_dir=f'{self.folder}/files', settings={
+            'OfflineExperiment.dataset': f'{self.folder}/data',
+            'OfflineExperiment.learner_steps': 1, 'Experiment.evaluation_episodes': 4,
+            'Experiment.tasks': {'corridor_length': (8,)}})
+    self.assertTrue(run.done)
     with self.assertRaisesRegex(config.ConfigError, 'core.* without environment'):
       gtrxl_tf.train(core='lstm', gin_files=['numpad_2x2_cpu.gin'], root_dir=self.folder)
 

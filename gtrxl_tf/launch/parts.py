@@ -19,22 +19,25 @@ from gtrxl_tf import machine
 from gtrxl_tf.launch import exit_codes
 from gtrxl_tf.launch import prepare
 from gtrxl_tf.launch import signals
-from gtrxl_tf.launch import trainers
 from gtrxl_tf.replay import connection
 from gtrxl_tf.settings import config
 from gtrxl_tf.training import devices
+from gtrxl_tf.training import evaluation
+from gtrxl_tf.training import experiment as experiment_lib
 from gtrxl_tf.training import gauges as gauges_lib
 from gtrxl_tf.training import run_folder
 from gtrxl_tf.training import trainer
+from gtrxl_tf.training.offline import trainer as offline_trainer
 from gtrxl_tf.training.online import actor
 from gtrxl_tf.training.online import environment_host
 from gtrxl_tf.training.online import evaluator
-from gtrxl_tf.training.online import experiment as experiment_lib
+from gtrxl_tf.training.online import experiment as online_experiment
 from gtrxl_tf.training.online import inference as inference_lib
 from gtrxl_tf.training.online import keepalive
 from gtrxl_tf.training.online import placement
 from gtrxl_tf.training.online import reconnect
 from gtrxl_tf.training.online import server as server_lib
+from gtrxl_tf.training.online import trainer as online_trainer
 
 
 class Settings(NamedTuple):
@@ -62,9 +65,22 @@ class Settings(NamedTuple):
 
 class _Part(NamedTuple):
   """The objects that a part needs to run."""
-  experiment: experiment_lib.OnlineExperiment
+  experiment: online_experiment.OnlineExperiment
   should_stop: Callable[[], bool]
   gauges: gauges_lib.Gauges
+
+
+def train(experiment: experiment_lib.Experiment, process: trainer.Process
+          ) -> Optional[evaluation.Evaluation]:
+  """Trains in this process to the end, or until it should stop; see `Trainer.run`.
+
+  Returns:
+    The last evaluation, if training evaluates and came to its end.
+  """
+  kind = (online_trainer.OnlineTrainer if experiment.is_online
+          else offline_trainer.OfflineTrainer)
+  made = kind(experiment, process)
+  return made.evaluation if made.run() else None
 
 
 @exit_codes.returns_code
@@ -120,7 +136,7 @@ def learn(settings: Settings, server: str, root_dir: str,
   """Runs the learner of a supervised run, with the Reverb server at HOST:PORT."""
   folder = run_folder.RunFolder(root_dir)
   with _started('learner', settings) as part, folder.written_by('learner'):
-    trainers.train(part.experiment, trainer.Process(
+    train(part.experiment, trainer.Process(
         folder, tf.distribute.get_strategy(), part.should_stop, server, part.gauges,
         inference=inference))
 

@@ -6,7 +6,6 @@ import math
 import multiprocessing
 import os
 import pathlib
-import re
 import shutil
 import signal
 import time
@@ -28,16 +27,13 @@ from gtrxl_tf.training import run_folder
 from gtrxl_tf.training import trainer
 from gtrxl_tf.training.online import experiment as experiment_lib
 
-# A part is started again this many times. It may end in the same way only a few times in
-# ten minutes, as where an environment returns NaN at a fixed step, or a library crashes.
+# A part is started again this many times, and after errors and crashes of its own, as
+# where an environment returns NaN at a fixed step, only a few times in ten minutes.
 _RESTARTS = 20
-_SAME_WAY = 2
-_SAME_WITHIN_SECONDS = 600
+_RESTARTS_AFTER_ERRORS = 2
+_WITHIN_SECONDS = 600
 # These signals come from outside, for example from the system when memory runs out.
 _KILLS = -signal.SIGKILL, -signal.SIGTERM
-# A number, or an array of them that a message may show in part.
-_NUMBERS = re.compile(
-    r'\[[-+.,\deinfa\s\[\]]*|[-+.]*(?:\d[.\d]*(?:e[-+]?\d+)?|\b(?:nan|inf)\b)')
 # How long a learner that is told to stop may take, besides the step that it is in.
 _SECONDS_TO_SAVE = 30.0
 # What `multiprocessing` gives as exit code once the fork server has been killed.
@@ -170,8 +166,8 @@ class Supervisor:
     if experiment.evaluator:
       add('evaluator', parts.evaluate, server, root)
     self._context = processes.context()
-    # For each part, the times of its deaths and what each died of.
-    self._deaths: Dict[str, List[Tuple[float, str]]] = {name: [] for name in self._mains}
+    # For each part, the times and the exit codes of its deaths.
+    self._deaths: Dict[str, List[Tuple[float, int]]] = {name: [] for name in self._mains}
     self._begins = not self._folder.was_started
     self.processes: Dict[str, multiprocessing.Process] = {}
     self.killed: Set[str] = set()
@@ -215,11 +211,11 @@ class Supervisor:
       if process.is_alive() or self.ended():
         continue
       now, why, deaths = time.monotonic(), self._why(name), self._deaths[name]
-      deaths.append((now, why))
-      same = sum(_kind(other) == _kind(why) and now - then < _SAME_WITHIN_SECONDS
-                 for then, other in deaths)
-      if same > _SAME_WAY and process.exitcode not in _KILLS:
-        raise self._failed(name, f'{same} times in the same way')
+      deaths.append((now, process.exitcode))
+      errors = sum(code not in _KILLS and now - then < _WITHIN_SECONDS
+                   for then, code in deaths)
+      if errors > _RESTARTS_AFTER_ERRORS:
+        raise self._failed(name, f'{errors} times in ten minutes')
       if len(deaths) > _RESTARTS:
         raise self._failed(name, f'{len(deaths)} times')
       if process.exitcode < 0:  # An earlier error is not why it died.
@@ -273,8 +269,3 @@ class Supervisor:
     if self._memory is not None:
       os.close(self._memory)
       self._memory = None
-
-
-def _kind(error: str) -> str:
-  """Returns an error without its spaces and numbers, such as that of the environment."""
-  return ''.join(_NUMBERS.sub('0', error).split())

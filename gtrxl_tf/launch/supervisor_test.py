@@ -113,43 +113,30 @@ class SupervisorTest(parameterized.TestCase):
     self.assertStartsWith(self.failure('learner').read_text(), 'learner died 21 times')
 
   @parameterized.parameters('server', 'learner', 'actor_1', 'evaluator')
-  def test_a_part_that_fails_in_the_same_way_each_time_ends_the_run_soon(self, name):
+  def test_a_part_that_fails_each_time_ends_the_run_soon(self, name):
     other = 'actor_0'
     for i in range(2):
       self.die(name, 1, f'environment {i}: reward = nan (step 30{i})')
+      self.die(name)
       self.die(other, 1, f'another error {i}', after=1.0)
     line = self.gives_up(
-        rf'^{name} died 3 times in the same way: environment 7: reward = nan \(step 9\) '
+        rf'^{name} died 3 times in ten minutes: environment 7: reward = nan \(step 9\) '
         rf'\(traceback: {re.escape(str(self.failure(name)))}\)$',
         name, 1, 'environment 7: reward = nan (step 9)')
     reason, _, rest = self.failure(name).read_text().partition('\n')
     self.assertStartsWith(line, reason)
     self.assertIn('Traceback: the places', rest)
 
-  def test_a_crash_is_a_way(self):
+  def test_a_crash_is_an_error(self):
     for _ in range(2):
       self.die('actor_0', -signal.SIGSEGV)
-    self.gives_up('^actor_0 died 3 times in the same way: SIGSEGV', 'actor_0',
+    self.gives_up('^actor_0 died 3 times in ten minutes: SIGSEGV', 'actor_0',
                   -signal.SIGSEGV)
 
-  def test_the_same_error_is_survived_if_it_is_seldom(self):
+  def test_an_error_is_survived_if_it_is_seldom(self):
     for _ in range(20):
       self.die('actor_0', 1, 'seldom', after=400.0)
     self.gives_up('^actor_0 died 21 times: seldom', 'actor_0', 1, 'seldom', after=400.0)
-
-  def test_different_errors_of_an_actor_do_not_end_it_soon(self):
-    for error in ('one', 'two', 'three') * 2:
-      self.die('actor_0', 1, error, after=25.0)
-
-  @parameterized.parameters(
-      ('[-0. nan -0.]', '[ 0. nan 0.]', '[0. nan -1.5e-07]'), ('nan', '-inf', '3e+38'),
-      ('[0.25 0.5 na', '[-0.1 nan 1.5e', '[ 1. 2. 3. -'))
-  def test_errors_that_differ_in_numbers_are_the_same(self, *values):
-    texts = [f'environment {i}: observation = {value}: expected finite numbers (episode '
-             '1, step 7)' for i, value in enumerate(values)]
-    for text in texts[:2]:
-      self.assertIn(text, self.die('actor_0', 1, text))
-    self.gives_up('actor_0 died 3 times in the same way', 'actor_0', 1, texts[2])
 
   def test_an_error_is_kept_until_the_part_dies_of_something_else(self):
     self.die('actor_0', 1, 'once')

@@ -14,13 +14,11 @@ import tensorflow as tf
 from gtrxl_tf import files
 from gtrxl_tf.environments import optional
 from gtrxl_tf.launch import exit_codes
-from gtrxl_tf.launch import limits
 from gtrxl_tf.launch import logs
 from gtrxl_tf.launch import parts
 from gtrxl_tf.launch import prepare
 from gtrxl_tf.launch import resuming
 from gtrxl_tf.launch import signals
-from gtrxl_tf.launch import trainers
 from gtrxl_tf.launch import wandb_run
 from gtrxl_tf.settings import config
 from gtrxl_tf.training import checkpoints
@@ -91,7 +89,7 @@ def train_here(gin_files: Sequence[str], gin_bindings: Sequence[str],
   experiment = _prepare(gin_files, gin_bindings, folder)
   if experiment.is_online:
     _check_system(experiment)
-    limits.check_batch(experiment)
+    prepare.check_batch(experiment)
   was_run = folder.config.exists()
   with (resuming.claimed(folder, experiment, allow_changes) as begins,
         logs.kept(folder.logs / 'train.log'),
@@ -111,7 +109,7 @@ def train_here(gin_files: Sequence[str], gin_bindings: Sequence[str],
           supervisor.supervise(experiment, folder, should_stop, console)
         else:
           with parts.failure_recorded('training', folder.failures / 'training.txt'):
-            evaluation = trainers.train(experiment, trainer.Process(
+            evaluation = parts.train(experiment, trainer.Process(
                 folder, tf.distribute.get_strategy(), should_stop,
                 show=console.update))
     return _finish(experiment, folder, should_stop, evaluation)
@@ -167,7 +165,7 @@ def train_as_learner(settings: parts.Settings, root_dir: str, server: Optional[s
               folder, strategy, should_stop, server, gauges, inference=inference)
           if not server:  # The parts of a run keep logs.
             process = dataclasses.replace(process, show=console.update)
-          evaluation = trainers.train(experiment, process)
+          evaluation = parts.train(experiment, process)
       if is_chief:
         _finish(experiment, folder, should_stop, evaluation)
 
@@ -229,12 +227,7 @@ def _command(name: str) -> str:
   gtrxl = os.path.join(os.path.dirname(sys.executable), 'gtrxl')
   if shutil.which('gtrxl') == gtrxl:
     return f'gtrxl {name}'
-  if os.access(gtrxl, os.X_OK):  # In an environment that is not activated.
-    relative = os.path.relpath(gtrxl)
-    return f'{shlex.quote(min(relative, gtrxl, key=len))} {name}'
-  python = sys.executable
-  if shutil.which(os.path.basename(python)) == python:
-    python = os.path.basename(python)
+  python = min(os.path.relpath(sys.executable), sys.executable, key=len)
   return f'{shlex.quote(python)} -m gtrxl_tf {name}'
 
 

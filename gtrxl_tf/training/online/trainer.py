@@ -167,12 +167,7 @@ class OnlineTrainer(trainer.Trainer):
           self._table.close()
 
   def _batches(self) -> Iterator[Any]:
-    """Yields batches; reconnects to a server that it has lost.
-
-    Between two batches it publishes weights if they are due. This comes last after a
-    step, because it fails if the server is gone, and after the checkpoint is saved, so
-    that a restarted learner is never behind its actors.
-    """
+    """Yields batches; reconnects to a server that it has lost."""
     backoff = reconnect.Backoff('learner', self._replay.address, self._alive_or_stop)
     while not (self._should_stop() or self._has_ended()):
       try:
@@ -191,10 +186,6 @@ class OnlineTrainer(trainer.Trainer):
           else:
             self._watchdog.pause()  # The first step compiles, for any length of time.
           yield batch
-          if self._table:
-            self._update_priorities()
-          if self._published_step == self.step:
-            self._publish()
       except server_lost.ServerLost as error:
         backoff.wait(error)
       if self._meets and self._asked_to_stop():
@@ -236,6 +227,17 @@ class OnlineTrainer(trainer.Trainer):
         break
       batch = self._queue.next(self._alive_or_stop)
     return batch
+
+  def _take_steps(self, batch: Any) -> None:
+    super()._take_steps(batch)
+    if self._table:
+      self._update_priorities()
+    # After the checkpoint, so that a restarted learner is never behind its actors.
+    if self._published_step == self.step:
+      try:
+        self._publish()
+      except server_lost.ServerLost:
+        self._queue.abandon()  # `_batches` connects again, and publishes then.
 
   def _update_priorities(self) -> None:
     """Gives the items of the last batch their new priorities."""

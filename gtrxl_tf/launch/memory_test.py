@@ -1,4 +1,4 @@
-"""Tests of limits.py: what does not fit in memory is refused before it is made."""
+"""Tests of prepare.py: what does not fit in memory is refused before it is made."""
 
 import contextlib
 import io
@@ -14,7 +14,6 @@ import pytest
 import tensorflow as tf
 
 from gtrxl_tf import machine
-from gtrxl_tf.launch import limits
 from gtrxl_tf.launch import prepare
 from gtrxl_tf.launch import train
 from gtrxl_tf.replay import mapped
@@ -55,7 +54,7 @@ class LimitsTest(parameterized.TestCase):
 
   def test_variables_are_counted_together(self):
     with mock.patch.object(machine, 'free_bytes', return_value=2000.):
-      with limits.checked_variables():
+      with prepare.checked_variables():
         tf.keras.layers.Dense(4).build([None, 25])  # 416 bytes.
         tf.keras.layers.Dense(4).build([None, 25])
         with self.assertRaisesRegex(config.ConfigError, 'need at least'):
@@ -78,11 +77,11 @@ class LimitsTest(parameterized.TestCase):
   def assert_needs(self, experiment, needed):
     """Checks that a run starts with this number of free bytes, and with no less."""
     with mock.patch.object(machine, 'free_bytes', return_value=needed):
-      limits.check_batch(experiment)
+      prepare.check_batch(experiment)
     with mock.patch.object(machine, 'free_bytes', return_value=needed - 1):
       with self.assertRaisesRegex(config.ConfigError, 'a batch of [0-9,]+ and the unrolls '
                                   r'of 2 actor\(s\) need at least .* Replay.capacity$'):
-        limits.check_batch(experiment)
+        prepare.check_batch(experiment)
 
   def test_the_memory_of_a_batch_and_the_queue_count(self):
     bindings = ['OnlineExperiment.batch_size = 32_000', 'OnlineExperiment.num_actors = 2',
@@ -110,8 +109,6 @@ class LimitsTest(parameterized.TestCase):
     self.assertBetween(table, 100 * unroll, 1.1 * 100 * unroll + 10_000)
     self.assert_needs(
         experiment, 64 * unroll + shared + int(min(1, run / 800) * table))
-
-
 
 
 if __name__ == '__main__':
