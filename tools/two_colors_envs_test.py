@@ -9,7 +9,6 @@ import tensorflow as tf
 
 from gtrxl_tf import environments
 from gtrxl_tf.agents import policy as policy_lib
-from gtrxl_tf.environments import vizdoom_steering
 from gtrxl_tf.environments import vizdoom_two_colors
 from tools import two_colors
 
@@ -39,7 +38,7 @@ class _Circling:
     return ()
 
   def action(self, time_step, state):
-    action = tf.fill(tf.shape(time_step.reward), vizdoom_steering.FORWARD_LEFT)
+    action = tf.fill(tf.shape(time_step.reward), vizdoom_two_colors.FORWARD_LEFT)
     return policy_lib.PolicyStep(action, state)
 
 

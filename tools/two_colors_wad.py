@@ -20,7 +20,7 @@ import string
 import struct
 from typing import Sequence
 
-from gtrxl_tf.environments import vizdoom_scenario as scenario
+from gtrxl_tf.environments import vizdoom_two_colors as scenario
 from gtrxl_tf.launch import program
 
 _START_Y = -448  # Halfway between the pillar and the wall in the south.

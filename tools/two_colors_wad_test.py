@@ -5,7 +5,7 @@ import struct
 
 from absl.testing import absltest
 
-from gtrxl_tf.environments import vizdoom_scenario
+from gtrxl_tf.environments import vizdoom_two_colors
 from tools import two_colors_wad
 
 _LISTING = '''\
@@ -68,13 +68,13 @@ class PackTest(absltest.TestCase):
 class WadTest(absltest.TestCase):
 
   def test_the_file_is_the_one_that_is_made(self):
-    self.assertEqual(two_colors_wad.wad(*vizdoom_scenario.PLACES),
-                     vizdoom_scenario.FILE.read_bytes())
+    self.assertEqual(two_colors_wad.wad(*vizdoom_two_colors.PLACES),
+                     vizdoom_two_colors.FILE.read_bytes())
 
   def test_the_numbers_in_the_file_are_replaced(self):
     for given, numbers in (((), (0, 1, 90)), (('red', 20), (1, 1, 20)),
                            (('green', None), (0, 0, 2**31 - 1)), ((None, 0), (0, 1, 0))):
-      found, made = map(_lumps, (vizdoom_scenario.wad(*given), two_colors_wad.wad(*numbers)))
+      found, made = map(_lumps, (vizdoom_two_colors.wad(*given), two_colors_wad.wad(*numbers)))
       self.assertEqual(list(found), ['MAP01', 'TEXTMAP', 'BEHAVIOR', 'SCRIPTS', 'ENDMAP'])
       self.assertEqual(found['BEHAVIOR'], made['BEHAVIOR'])
       self.assertEqual(found['TEXTMAP'], made['TEXTMAP'])

@@ -1,15 +1,15 @@
-"""Tests for vizdoom_steering."""
+"""Tests of the steering in vizdoom_two_colors.py."""
 
 from absl.testing import absltest
 from absl.testing import parameterized
 import numpy as np
 
-from gtrxl_tf.environments import vizdoom_steering
-from gtrxl_tf.environments.vizdoom_steering import FORWARD
-from gtrxl_tf.environments.vizdoom_steering import FORWARD_LEFT
-from gtrxl_tf.environments.vizdoom_steering import FORWARD_RIGHT
-from gtrxl_tf.environments.vizdoom_steering import LEFT
-from gtrxl_tf.environments.vizdoom_steering import RIGHT
+from gtrxl_tf.environments import vizdoom_two_colors
+from gtrxl_tf.environments.vizdoom_two_colors import FORWARD
+from gtrxl_tf.environments.vizdoom_two_colors import FORWARD_LEFT
+from gtrxl_tf.environments.vizdoom_two_colors import FORWARD_RIGHT
+from gtrxl_tf.environments.vizdoom_two_colors import LEFT
+from gtrxl_tf.environments.vizdoom_two_colors import RIGHT
 
 _NORTH = np.pi / 2
 
@@ -22,9 +22,9 @@ def _drive(target, avoided, agent=(0, 0), heading=_NORTH, num_tics=400):
   places = [place]
   for tic in range(num_tics):
     if tic % 2 == 0:
-      action = vizdoom_steering.steer(
+      action = vizdoom_two_colors.steer(
           place, velocity, heading, target, avoided, action)
-      left, right, go = vizdoom_steering.BUTTONS[action]
+      left, right, go = vizdoom_two_colors.BUTTONS[action]
     heading += (left - right) * np.radians(3.5)
     velocity = velocity + go * 0.78 * np.array([np.cos(heading), np.sin(heading)])
     place = place + velocity
@@ -41,7 +41,7 @@ class BearingTest(parameterized.TestCase):
       ((0, 5), 0), ((-5, 0), np.pi / 2), ((5, 0), -np.pi / 2), ((3, 3), -np.pi / 4),
       ((0, -5), -np.pi))
   def test_is_the_angle_to_the_left(self, place, expected):
-    angle = vizdoom_steering.bearing(np.zeros(2), _NORTH, np.array(place))
+    angle = vizdoom_two_colors.bearing(np.zeros(2), _NORTH, np.array(place))
     self.assertAlmostEqual(angle, expected)
 
 
@@ -51,7 +51,7 @@ class SteerTest(parameterized.TestCase):
       ((0, 300), {FORWARD}), ((-300, 300), {LEFT, FORWARD_LEFT}),
       ((300, 300), {RIGHT, FORWARD_RIGHT}))
   def test_sets_off_towards_the_target(self, target, expected):
-    action = vizdoom_steering.steer(
+    action = vizdoom_two_colors.steer(
         np.zeros(2), np.zeros(2), _NORTH, np.array(target), [])
     self.assertIn(action, expected)
 
@@ -75,12 +75,12 @@ class SteerTest(parameterized.TestCase):
 
   def test_does_not_undo_a_turn_on_the_spot(self):
     ahead = np.zeros(2), np.zeros(2), _NORTH, np.array([-50, 300]), []
-    self.assertIn(vizdoom_steering.steer(*ahead), (LEFT, FORWARD_LEFT))
-    self.assertNotEqual(vizdoom_steering.steer(*ahead, RIGHT), LEFT)
+    self.assertIn(vizdoom_two_colors.steer(*ahead), (LEFT, FORWARD_LEFT))
+    self.assertNotEqual(vizdoom_two_colors.steer(*ahead, RIGHT), LEFT)
     behind = np.zeros(2), np.zeros(2), _NORTH, np.array([-10, -300]), []
-    self.assertEqual(vizdoom_steering.steer(*behind), LEFT)
-    self.assertEqual(vizdoom_steering.steer(*behind, LEFT), LEFT)
-    self.assertNotEqual(vizdoom_steering.steer(*behind, RIGHT), LEFT)
+    self.assertEqual(vizdoom_two_colors.steer(*behind), LEFT)
+    self.assertEqual(vizdoom_two_colors.steer(*behind, LEFT), LEFT)
+    self.assertNotEqual(vizdoom_two_colors.steer(*behind, RIGHT), LEFT)
 
   def test_what_lies_behind_the_target_does_not_matter(self):
     np.testing.assert_array_equal(

@@ -1,14 +1,17 @@
 """ViZDoom-Two-Colors: the colour of a pillar at the start shows which items heal.
 
 The task is that of *RATE* (section 4.1 and appendix B), after Sorokin et al. (2022) and
-Beeching et al. (2019). The scenario is this library's own: see vizdoom_scenario.
+Beeching et al. (2019). The scenario is this library's own: `tools/two_colors_wad.py` in
+the repository makes the WAD with its map and scripts.
 """
 
 import contextlib
 import os
+import pathlib
 import shutil
+import struct
 import tempfile
-from typing import Any, Iterator, Literal, Optional
+from typing import Any, Iterator, Literal, Optional, Sequence
 import weakref
 
 import dm_env
@@ -18,12 +21,44 @@ import numpy as np
 from gtrxl_tf import files
 from gtrxl_tf.environments import memory_task
 from gtrxl_tf.environments import optional
-from gtrxl_tf.environments import vizdoom_scenario
-from gtrxl_tf.environments import vizdoom_steering
 from gtrxl_tf.settings import config
+
+# In map units (an agent is 32 wide): the walls of the square room, and its centre.
+LOW, HIGH, CENTRE = -768, 512, -128
+
+# In the order of the scripts' numbers. Freedoom's blue armour is red.
+COLOURS = ('green', 'red')
+ITEMS = ('GreenArmor', 'BlueArmor')
+
+FILE = pathlib.Path(__file__).with_name('data') / 'two_colors.wad'
+# What stands in the file for the least and the greatest number of the pillar's colour, and
+# for the tics after which the pillar is removed.
+PLACES = 1_000_001, 1_000_002, 1_000_003
+_FOREVER = 2**31 - 1
+
+# The actions, and for each which buttons it presses: turn left, turn right, forward.
+LEFT, RIGHT, FORWARD, FORWARD_LEFT, FORWARD_RIGHT = range(5)
+BUTTONS = [[1, 0, 0], [0, 1, 0], [0, 0, 1], [1, 0, 1], [0, 1, 1]]
 
 _LIVING_REWARD = 0.01  # A tic.
 _HALF_VIEW = np.radians(45)
+
+# The agent's motion, measured: the speed that a tic of going forward adds, the share of
+# its speed that is left after a tic, and the angle by which it turns in one.
+_THRUST, _FRICTION, _TURN = 0.78, 0.906, np.radians(3.5)
+_SPEED = _THRUST / (1 - _FRICTION)  # The limit, going forward.
+_RADIUS = 16  # The agent's; walls stop it at this distance.
+
+# The agent touches an item when both coordinates are nearer than this. The margin
+# allows for errors of the motion model.
+_TOUCH, _MARGIN = 36, 6
+_TOUCH_COST = 100  # Map units, for each tic of touching something to be avoided.
+
+# The plans: an action for 8 or 20 tics, and another for the rest. [plans, tics].
+_TICS = 48
+_PLANS = np.array([[first] * tics + [second] * (_TICS - tics)
+                   for tics in (8, 20) for first in range(5) for second in range(5)])
+_FARTHEST = _SPEED * _TICS + _TOUCH + _MARGIN
 
 
 @config.configurable
@@ -47,10 +82,10 @@ class VizdoomTwoColors(memory_task.MemoryTask):
   In RATE's text the acid takes 10/32 health a step. The floor here is of the same kind
   as in RATE's scenario, for which ViZDoom takes 8/32 a tic.
   """
-  action_names = vizdoom_steering.ACTION_NAMES
+  action_names = 'left', 'right', 'forward', 'forward_left', 'forward_right'
 
   def __init__(self,
-               pillar: Optional[Literal[vizdoom_scenario.COLOURS]] = None,
+               pillar: Optional[Literal[COLOURS]] = None,
                pillar_steps: Optional[config.NonNegativeInt] = 45,
                penalty: config.NonNegativeFloat = 0.0,
                max_steps: config.PositiveInt = 4200,
@@ -78,7 +113,7 @@ class VizdoomTwoColors(memory_task.MemoryTask):
       green_bias: see `biased_action`.
       seed: seeds everything that is drawn.
     """
-    super().__init__(num_actions=len(vizdoom_steering.BUTTONS), seed=seed)
+    super().__init__(num_actions=len(BUTTONS), seed=seed)
     self._vizdoom = optional.load('vizdoom', needed_by='VizdoomTwoColors')
     self._cv2 = optional.load('cv2', needed_by='VizdoomTwoColors')
     self._penalty = penalty
@@ -86,7 +121,7 @@ class VizdoomTwoColors(memory_task.MemoryTask):
     self._frame_skip = frame_skip
     self._shape = (height, width, 3)
     self._green_bias = green_bias
-    self._game = self._start(vizdoom_scenario.wad(
+    self._game = self._start(wad(
         pillar, None if pillar_steps is None else pillar_steps * frame_skip))
     self._reset()  # Every attribute of an episode exists from here on.
 
@@ -170,7 +205,7 @@ class VizdoomTwoColors(memory_task.MemoryTask):
     return dm_env.restart({'image': self._image})
 
   def _step(self, action: int) -> dm_env.TimeStep:
-    self._game.make_action(vizdoom_steering.BUTTONS[action], self._frame_skip)
+    self._game.make_action(BUTTONS[action], self._frame_skip)
     self._steps += 1
     taken = np.array([self._variable('USER1'), self._variable('USER2')])
     matching, other = taken - self._taken
@@ -197,10 +232,10 @@ class VizdoomTwoColors(memory_task.MemoryTask):
         np.array([self._variable(f'{quantity}_{axis}') for axis in 'XY'])
         for quantity in ('POSITION', 'VELOCITY')]
     heading = np.radians(self._variable('ANGLE'))
-    items = {item.id: (vizdoom_scenario.ITEMS.index(item.name),
+    items = {item.id: (ITEMS.index(item.name),
                        np.array([item.position_x, item.position_y]))
              for item in self._game.get_state().objects
-             if item.name in vizdoom_scenario.ITEMS}
+             if item.name in ITEMS}
 
     if self._target not in items:
       if self._wanted is None:  # Drawn once for each item.
@@ -209,14 +244,14 @@ class VizdoomTwoColors(memory_task.MemoryTask):
       distances = {
           i: np.linalg.norm(place - agent) for i, (colour, place) in items.items()
           if colour == self._wanted
-          and abs(vizdoom_steering.bearing(agent, heading, place)) < _HALF_VIEW}
+          and abs(bearing(agent, heading, place)) < _HALF_VIEW}
       if not distances:
-        return vizdoom_steering.LEFT
+        return LEFT
       self._target = min(distances, key=distances.get)
       self._wanted = self._steered = None
     target_colour, target = items[self._target]
     others = [place for colour, place in items.values() if colour != target_colour]
-    self._steered = vizdoom_steering.steer(
+    self._steered = steer(
         agent, velocity, heading, target, others, self._steered)
     return self._steered
 
@@ -235,6 +270,81 @@ def _starting_alone() -> Iterator[None]:
     yield
   finally:
     os.close(folder)
+
+
+def wad(pillar: Optional[str] = None, pillar_tics: Optional[int] = 90) -> bytes:
+  """Returns the scenario, with one map, MAP01.
+
+  Args:
+    pillar: its colour, one of `COLOURS`; None lets the script draw it.
+    pillar_tics: tics after which the pillar is removed; 0 for no pillar, None for one
+      that stays.
+  """
+  first, last = (0, 1) if pillar is None else [COLOURS.index(pillar)] * 2
+  made = FILE.read_bytes()
+  for place, value in zip(PLACES, (
+      first, last, _FOREVER if pillar_tics is None else pillar_tics)):
+    made = made.replace(struct.pack('<I', place), struct.pack('<I', value))
+  return made
+
+
+def bearing(agent: np.ndarray, heading: np.ndarray, place: np.ndarray) -> np.ndarray:
+  """Returns the angle, to the left, from agents' headings to a place.
+
+  It is in [-pi, pi) and has the shape of `heading`, in radians; `agent` is [..., 2].
+  """
+  x, y = np.moveaxis(place - agent, -1, 0)
+  return (np.arctan2(y, x) - heading + np.pi) % (2 * np.pi) - np.pi
+
+
+def steer(agent: np.ndarray, velocity: np.ndarray, heading: float,
+          target: np.ndarray, avoided: Sequence[np.ndarray],
+          last_action: Optional[int] = None) -> int:
+  """Returns the first action of the best plan to reach `target` and avoid others.
+
+  Args:
+    agent: [2], the agent's place.
+    velocity: [2], map units in a tic.
+    heading: in radians.
+    target: [2], the target's place.
+    avoided: the places of the others, [2] each.
+    last_action: what this function returned in the step before. A turn on the spot is
+      not undone at once, since an agent might turn back and forth forever.
+  """
+  left, right, go = np.moveaxis(np.array(BUTTONS)[_PLANS], -1, 0)  # [plans, tics].
+  headings = heading + _TURN * np.cumsum(left - right, axis=1)
+  thrusts = _THRUST * go[..., None] * np.stack(
+      [np.cos(headings), np.sin(headings)], axis=-1)
+  paths = np.empty_like(thrusts)  # [plans, tics, 2].
+  place = agent
+  for tic in range(_TICS):
+    velocity = velocity + thrusts[:, tic]
+    place = np.clip(place + velocity, LOW + _RADIUS,
+                    HIGH - _RADIUS)
+    paths[:, tic] = place
+    velocity = _FRICTION * velocity
+
+  on_the_way = np.cumsum(_touches(paths, target, _TOUCH), axis=1) == 0
+  # A turn costs as much as the distance that could be covered in the time. The end of a
+  # plan counts as much as the way there: with the end alone, the agent could delay
+  # forever; with the way alone, it would never make a detour.
+  left_over = (np.linalg.norm(target - paths, axis=-1)
+               + _SPEED / _TURN * np.abs(bearing(paths, headings, target)))
+  left_over *= on_the_way
+  cost = np.mean(left_over, axis=1) + left_over[:, -1]
+  for other in avoided:
+    if np.max(np.abs(other - agent)) < _FARTHEST:
+      touches = on_the_way & _touches(paths, other, _TOUCH + _MARGIN)
+      cost += _TOUCH_COST * np.sum(touches, axis=1)
+  if last_action in (LEFT, RIGHT):
+    other_turn = RIGHT if last_action == LEFT else LEFT
+    cost[_PLANS[:, 0] == other_turn] = np.inf
+  return int(_PLANS[np.argmin(cost), 0])
+
+
+def _touches(paths: np.ndarray, place: np.ndarray, reach: float) -> np.ndarray:
+  """Returns whether points of `paths` are within `reach` in both coordinates."""
+  return np.all(np.abs(paths - place) < reach, axis=-1)
 
 
 def _shut_down(game, folder: str) -> None:

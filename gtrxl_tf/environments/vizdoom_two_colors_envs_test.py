@@ -14,11 +14,10 @@ import numpy as np
 import pytest
 
 from gtrxl_tf.environments import clues
-from gtrxl_tf.environments import vizdoom_scenario
 from gtrxl_tf.environments import vizdoom_two_colors
-from gtrxl_tf.environments.vizdoom_steering import FORWARD
-from gtrxl_tf.environments.vizdoom_steering import LEFT
-from gtrxl_tf.environments.vizdoom_steering import RIGHT
+from gtrxl_tf.environments.vizdoom_two_colors import FORWARD
+from gtrxl_tf.environments.vizdoom_two_colors import LEFT
+from gtrxl_tf.environments.vizdoom_two_colors import RIGHT
 
 # Rarely, DoomGame.init ends the process with a segmentation fault: seen once, and not in
 # 1,000 further starts. Such a test is run again; one that fails otherwise is not.
@@ -121,10 +120,10 @@ class VizdoomTwoColorsTest(parameterized.TestCase):
     for _ in range(181):
       things = environment._game.get_state().objects
       names = [thing.name for thing in things]
-      counts.append(tuple(map(names.count, vizdoom_scenario.ITEMS)))
+      counts.append(tuple(map(names.count, vizdoom_two_colors.ITEMS)))
       for thing in things:
         place = thing.position_x, thing.position_y
-        if thing.name in vizdoom_scenario.ITEMS:
+        if thing.name in vizdoom_two_colors.ITEMS:
           self.assertBetween(min(place), -736, 480)
           self.assertBetween(max(place), -736, 480)
         elif thing.name == 'TallGreenColumn':
@@ -150,7 +149,7 @@ class VizdoomTwoColorsTest(parameterized.TestCase):
     self.assertContainsSubset(changes[1], {-25, -33})
     self.assertTrue(changes[0] and changes[1])
 
-  @parameterized.parameters(*vizdoom_scenario.COLOURS)
+  @parameterized.parameters(*vizdoom_two_colors.COLOURS)
   def test_the_informed_agent_survives_on_the_right_items(self, pillar):
     environment = self.make(pillar=pillar, max_steps=250)
     time_steps = _play(environment, environment.informed_action)
@@ -254,7 +253,7 @@ class VizdoomTwoColorsTest(parameterized.TestCase):
   def test_a_clue_tells_the_colour_and_hides_the_pillar(self):
     pictures = [[_image(t) for t in _play(self.make(
         pillar=pillar, height=24, width=64, pillar_steps=3, max_steps=4), lambda: LEFT)]
-                for pillar in vizdoom_scenario.COLOURS]
+                for pillar in vizdoom_two_colors.COLOURS]
     seen = {'image': np.array(pictures)}
     clue = clues.two_colors_clue(seen, np.ones([2, 5], bool), pillar_steps=3)
     np.testing.assert_array_equal(clue.label, [1, 0])
