@@ -13,7 +13,6 @@ from dm_env import specs
 import numpy as np
 
 from gtrxl_tf.environments import maze_room
-from gtrxl_tf.environments import maze_scene
 from gtrxl_tf.environments import memory_task
 from gtrxl_tf.settings import config
 
@@ -45,7 +44,7 @@ _APPLE_RADIUS = 0.25
 _REACH = _APPLE_RADIUS + maze_room.AGENT_RADIUS
 
 _NUM_RAYS = 13
-_RAY_ANGLES = np.linspace(0.5, -0.5, _NUM_RAYS) * maze_scene.FIELD_OF_VIEW
+_RAY_ANGLES = np.linspace(0.5, -0.5, _NUM_RAYS) * maze_room.FIELD_OF_VIEW
 
 
 @config.configurable
@@ -118,7 +117,7 @@ class AppleMaze(memory_task.MemoryTask):
     self._episode_length = episode_length
     self._scene = None
     if observation == 'pixels':
-      self._scene = maze_scene.Scene(self._room, _APPLE_RADIUS, 'AppleMaze')
+      self._scene = maze_room.Scene(self._room, _APPLE_RADIUS, 'AppleMaze')
     self._begin_episode()  # Every attribute of an episode exists from here on.
 
   def episode_success(self) -> bool:
@@ -146,7 +145,7 @@ class AppleMaze(memory_task.MemoryTask):
   def observation_spec(self) -> dict[str, specs.BoundedArray]:
     if self._scene:
       return {'image': specs.BoundedArray(
-          [maze_scene.HEIGHT, maze_scene.WIDTH, 3], np.uint8, 0, 255, 'image')}
+          [maze_room.HEIGHT, maze_room.WIDTH, 3], np.uint8, 0, 255, 'image')}
     size = _NUM_RAYS * (2 + self._room.num_landmarks)
     return {'state': specs.BoundedArray([size], np.float32, 0, 1, 'state')}
 

@@ -8,14 +8,13 @@ import numpy as np
 from gtrxl_tf.environments import apple_maze
 from gtrxl_tf.environments import apple_maze_test
 from gtrxl_tf.environments import maze_room
-from gtrxl_tf.environments import maze_scene
 
-HORIZON = maze_scene.HEIGHT // 2 - 1  # The row of pixels above eye level.
+HORIZON = maze_room.HEIGHT // 2 - 1  # The row of pixels above eye level.
 
 # The angle of each column of pixels from the heading, from left to right.
 COLUMN_ANGLES = np.arctan(
-    np.linspace(1, -1, 2 * maze_scene.WIDTH + 1)[1::2]
-    * np.tan(maze_scene.FIELD_OF_VIEW / 2))
+    np.linspace(1, -1, 2 * maze_room.WIDTH + 1)[1::2]
+    * np.tan(maze_room.FIELD_OF_VIEW / 2))
 
 
 class ApplePixelsTest(absltest.TestCase):
@@ -44,7 +43,7 @@ class ApplePixelsTest(absltest.TestCase):
       # greyer.
       pixels = self._image(environment)[HORIZON - 2].astype(float)
       pixels /= np.linalg.norm(pixels, axis=1, keepdims=True)
-      colours = np.array([*maze_scene.LANDMARK_COLOURS[:4], (.6, .6, .6)])
+      colours = np.array([*maze_room.LANDMARK_COLOURS[:4], (.6, .6, .6)])
       colours /= np.linalg.norm(colours, axis=1, keepdims=True)
       shown = np.argmax(pixels @ colours.T, axis=1)
       wrong.append(np.mean(shown != np.where(landmarks < 0, 4, landmarks)))
