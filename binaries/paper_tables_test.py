@@ -11,6 +11,7 @@ from binaries import commands_testing
 from binaries import paper_tables_testing
 from gtrxl_tf.environments import apple_maze
 from gtrxl_tf.environments import dmlab
+from gtrxl_tf.environments import scores
 from gtrxl_tf.settings import config
 
 _GIN = commands_testing.ROOT / 'gin'
@@ -248,7 +249,7 @@ class EnvironmentsTest(parameterized.TestCase):
 
   def test_table_13(self):
     for split, levels in (
-        ('Memory', dmlab.MEMORY_LEVELS), ('Reactive', dmlab.REACTIVE_LEVELS)):
+        ('Memory', scores.MEMORY_LEVELS), ('Reactive', scores.REACTIVE_LEVELS)):
       self.assertCountEqual(levels, [
           level for level, row in _TABLES['13'].items() if row['Split'] == split])
 

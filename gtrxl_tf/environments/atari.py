@@ -9,13 +9,13 @@ from dm_env import specs
 import gin
 import numpy as np
 
-from gtrxl_tf.environments import episodic
-from gtrxl_tf.environments import human_returns
-from gtrxl_tf.environments import named_actions
+from gtrxl_tf.environments import memory_task
 from gtrxl_tf.environments import optional
+from gtrxl_tf.environments import scores
+from gtrxl_tf.environments import specs as specs_lib
 from gtrxl_tf.settings import config
 
-ATARI_57 = tuple(human_returns.ATARI_57)
+ATARI_57 = tuple(scores.ATARI_57)
 gin.constant('ATARI_57', ATARI_57)
 
 # gymnasium.wrappers.AtariPreprocessing is not used. It ends the episode where a life is
@@ -41,7 +41,7 @@ def game_name(task_id: str) -> Optional[str]:
 
 
 @config.configurable
-class Atari(episodic.Episodic):
+class Atari(memory_task.Episodic):
   """One game, preprocessed as for DQN (Mnih et al., 2015).
 
   An episode begins after 1 to 30 frames without action, drawn uniformly, as the games
@@ -176,7 +176,7 @@ class Atari(episodic.Episodic):
         [self._side, self._side, self._num_pictures], np.uint8, 0, 255, 'pictures')
 
   def action_spec(self) -> specs.DiscreteArray:
-    return named_actions.NamedActions([action.name for action in self._actions])
+    return specs_lib.NamedActions([action.name for action in self._actions])
 
   def _observation(self, screen: np.ndarray) -> np.ndarray:
     # The mean over an area counts every pixel. OpenCV's default, bilinear interpolation

@@ -10,7 +10,7 @@ import cv2
 import numpy as np
 
 from gtrxl_tf.environments import atari
-from gtrxl_tf.environments import batched
+from gtrxl_tf.environments import batched_environment
 
 _NOOP, _FIRE, _, _RIGHT = range(4)
 
@@ -189,7 +189,7 @@ class AtariTest(parameterized.TestCase):
     np.testing.assert_array_equal(pictures(1.0, _NOOP), pictures(1.0, _RIGHT))
 
   def test_fits_a_batch(self):
-    batch = batched.BatchedEnvironment(
+    batch = batched_environment.BatchedEnvironment(
         [atari.Atari(game, max_frames=1000, seed=0)
          for game in ('space_invaders', 'pong')])
     batch.reset()

@@ -9,27 +9,14 @@ from dm_env import specs
 import gin
 import numpy as np
 
-from gtrxl_tf.environments import episodic
-from gtrxl_tf.environments import human_returns
 from gtrxl_tf.environments import instructions
+from gtrxl_tf.environments import memory_task
+from gtrxl_tf.environments import scores
 from gtrxl_tf.settings import config
 
 # A level's index here can also be the number of its value function.
-DMLAB_30 = tuple(human_returns.DMLAB_30)
+DMLAB_30 = tuple(scores.DMLAB_30)
 gin.constant('DMLAB_30', DMLAB_30)
-
-# The two columns of GTrXL's Table 13.
-MEMORY_LEVELS = (
-    'rooms_select_nonmatching_object',
-    'rooms_watermaze',
-    'explore_obstructed_goals_small',
-    'explore_goal_locations_small',
-    'explore_object_rewards_few',
-    'explore_obstructed_goals_large',
-    'explore_goal_locations_large',
-    'explore_object_rewards_many',
-)
-REACTIVE_LEVELS = tuple(level for level in DMLAB_30 if level not in MEMORY_LEVELS)
 
 # These show photographs that do not come with DeepMind Lab.
 PHOTOGRAPH_LEVELS = (
@@ -71,7 +58,7 @@ _MAX_WORDS = 16
 
 
 @config.configurable
-class DMLab(episodic.Episodic):
+class DMLab(memory_task.Episodic):
   """One level of DMLab-30 as GTrXL's agents see it (appendix A).
 
   Rewards are the level's own, summed over the frames of a repeated action and neither

@@ -10,6 +10,7 @@ import numpy as np
 from gtrxl_tf.environments import dmlab
 from gtrxl_tf.environments import dmlab_testing
 from gtrxl_tf.environments import instructions
+from gtrxl_tf.environments import scores
 from gtrxl_tf.networks import table2
 from gtrxl_tf.settings import config
 
@@ -151,9 +152,9 @@ class LevelsTest(absltest.TestCase):
 
   def test_each_level_is_either_memory_or_reactive(self):
     self.assertLen(set(dmlab.DMLAB_30), 30)
-    self.assertLen(dmlab.MEMORY_LEVELS, 8)
-    self.assertLen(dmlab.REACTIVE_LEVELS, 22)
-    self.assertEqual(set(dmlab.MEMORY_LEVELS + dmlab.REACTIVE_LEVELS),
+    self.assertLen(scores.MEMORY_LEVELS, 8)
+    self.assertLen(scores.REACTIVE_LEVELS, 22)
+    self.assertEqual(set(scores.MEMORY_LEVELS + scores.REACTIVE_LEVELS),
                      set(dmlab.DMLAB_30))
 
 

@@ -12,8 +12,8 @@ from dm_env import specs
 import numpy as np
 import tree
 
-from gtrxl_tf.environments import episodic
 from gtrxl_tf.environments import gymnasium_spaces as spaces
+from gtrxl_tf.environments import memory_task
 from gtrxl_tf.environments import optional
 from gtrxl_tf.environments import rendering
 from gtrxl_tf.environments import specs as specs_lib
@@ -36,7 +36,7 @@ _REGISTERED_BY = {
     'popgym-': 'popgym'}
 
 
-class FromGymnasium(episodic.Episodic):
+class FromGymnasium(memory_task.Episodic):
   """A dm_env environment that wraps one of gymnasium.
 
   | space | spec |

@@ -1,33 +1,70 @@
-"""Human-normalized scores: 0 is a random policy's return, 100 is a human's.
+"""Human-normalized scores: 0 is a random policy's mean return, 100 is a human's.
 
-The returns of both are in `human_returns`.
+The returns of both, without discount, are in the tables of `data/`:
+
+| file          | tasks            | source                                            |
+|---------------|------------------|---------------------------------------------------|
+| `dmlab30.csv` | levels, 30       | google-research/seed_rl, `dmlab/games.py`; the    |
+|               |                  | same in google-deepmind/scalable_agent            |
+| `atari57.csv` | games, 57        | google-deepmind/dqn_zoo, `dqn_zoo/atari_data.py`: |
+|               |                  | episodes begin with up to 30 no-ops               |
+
+DMLab-30 has two levels, `rooms_collect_good_objects` and
+`rooms_exploit_deferred_effects`, each in a version to train on and one to test on.
+Returns were published only for the versions to test on; by convention they score the
+versions to train on too.
 
 `Experiment.score` may be bound to any of the scores below. Each takes mean returns by
 task and returns a number, or several by name; a benchmark's official score needs all
 its tasks. A score is NaN if there is no task to score, or if a return is NaN.
 """
 
+import csv
+import importlib.resources
 import math
-from typing import Dict, Mapping, Sequence
+from typing import Dict, Mapping, NamedTuple, Sequence
 
 import numpy as np
 
-from gtrxl_tf.environments import dmlab
-from gtrxl_tf.environments import human_returns
 from gtrxl_tf.settings import config
 
 
-def human_normalized(
-    returns: Mapping[str, float], table: Mapping[str, human_returns.Reference]
-    ) -> Dict[str, float]:
+class Reference(NamedTuple):
+  """Mean undiscounted returns on one task."""
+  random: float
+  human: float
+
+
+def _load(file: str) -> Dict[str, Reference]:
+  path = importlib.resources.files('gtrxl_tf.environments') / 'data' / file
+  _, *rows = csv.reader(path.read_text(encoding='utf-8').splitlines())
+  return {task: Reference(float(random), float(human)) for task, random, human in rows}
+
+
+DMLAB_30 = _load('dmlab30.csv')  # In the order of IMPALA's code.
+ATARI_57 = _load('atari57.csv')
+
+# The two columns of GTrXL's Table 13.
+MEMORY_LEVELS = (
+    'rooms_select_nonmatching_object',
+    'rooms_watermaze',
+    'explore_obstructed_goals_small',
+    'explore_goal_locations_small',
+    'explore_object_rewards_few',
+    'explore_obstructed_goals_large',
+    'explore_goal_locations_large',
+    'explore_object_rewards_many',
+)
+REACTIVE_LEVELS = tuple(level for level in DMLAB_30 if level not in MEMORY_LEVELS)
+
+
+def human_normalized(returns: Mapping[str, float], table: Mapping[str, Reference]
+                     ) -> Dict[str, float]:
   """Returns 100 * (return - random) / (human - random), by task.
 
   Args:
     returns: the mean return on each task.
-    table: `human_returns.DMLAB_30` or `human_returns.ATARI_57`.
-
-  Raises:
-    ValueError: the table does not have a task.
+    table: `DMLAB_30` or `ATARI_57`.
   """
   unknown = [task for task in returns if task not in table]
   if unknown:
@@ -47,7 +84,7 @@ def dmlab30_score(returns: Mapping[str, float], capped: bool = False) -> float:
     capped: whether a level's score is at most 100, as in Table 1's second column, so
       that superhuman levels do not compensate for others.
   """
-  scores = list(human_normalized(returns, human_returns.DMLAB_30).values())
+  scores = list(human_normalized(returns, DMLAB_30).values())
   return _mean(np.minimum(scores, 100) if capped else scores)
 
 
@@ -57,21 +94,21 @@ def dmlab30_scores(returns: Mapping[str, float]) -> Dict[str, float]:
 
   Table 13 says which levels need memory and which are reactive.
   """
-  scores = human_normalized(returns, human_returns.DMLAB_30)
+  scores = human_normalized(returns, DMLAB_30)
 
   def mean(levels: Sequence[str]) -> float:
     return _mean([score for level, score in scores.items() if level in levels])
 
   return {'score': dmlab30_score(returns, capped=False),
           'score_capped': dmlab30_score(returns, capped=True),
-          'score_memory': mean(dmlab.MEMORY_LEVELS),
-          'score_reactive': mean(dmlab.REACTIVE_LEVELS)}
+          'score_memory': mean(MEMORY_LEVELS),
+          'score_reactive': mean(REACTIVE_LEVELS)}
 
 
 @config.configurable
 def atari57_score(returns: Mapping[str, float]) -> float:
   """Returns the median over the given games (GTrXL, appendix E)."""
-  scores = human_normalized(returns, human_returns.ATARI_57)
+  scores = human_normalized(returns, ATARI_57)
   return float(np.median(list(scores.values()))) if scores else math.nan
 
 

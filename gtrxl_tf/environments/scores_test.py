@@ -7,7 +7,6 @@ from absl.testing import absltest
 from absl.testing import parameterized
 import gin
 
-from gtrxl_tf.environments import human_returns
 from gtrxl_tf.environments import scores
 from gtrxl_tf.settings import config
 
@@ -21,24 +20,24 @@ def _returns(table, fraction):
 class TablesTest(absltest.TestCase):
 
   def test_dmlab_30_has_its_levels(self):
-    self.assertLen(human_returns.DMLAB_30, 30)
-    self.assertEqual(human_returns.DMLAB_30['rooms_collect_good_objects_train'], (0.073, 10))
-    self.assertEqual(human_returns.DMLAB_30['language_execute_random_task'], (-5.913, 254.05))
+    self.assertLen(scores.DMLAB_30, 30)
+    self.assertEqual(scores.DMLAB_30['rooms_collect_good_objects_train'], (0.073, 10))
+    self.assertEqual(scores.DMLAB_30['language_execute_random_task'], (-5.913, 254.05))
 
   def test_atari_57_has_its_games(self):
-    self.assertLen(human_returns.ATARI_57, 57)
-    self.assertEqual(human_returns.ATARI_57['breakout'], (1.7, 30.5))
-    self.assertEqual(human_returns.ATARI_57['pong'], (-20.7, 14.6))
+    self.assertLen(scores.ATARI_57, 57)
+    self.assertEqual(scores.ATARI_57['breakout'], (1.7, 30.5))
+    self.assertEqual(scores.ATARI_57['pong'], (-20.7, 14.6))
 
   def test_games_are_named_as_the_emulator_names_them(self):
     try:
       roms = importlib.import_module('ale_py.roms')
     except ModuleNotFoundError:
       self.skipTest('needs ale-py')
-    self.assertContainsSubset(human_returns.ATARI_57, roms.get_all_rom_ids())
+    self.assertContainsSubset(scores.ATARI_57, roms.get_all_rom_ids())
 
   def test_humans_are_better_than_chance(self):
-    for table in (human_returns.DMLAB_30, human_returns.ATARI_57):
+    for table in (scores.DMLAB_30, scores.ATARI_57):
       for task, reference in table.items():
         self.assertGreater(reference.human, reference.random, task)
 
@@ -46,7 +45,7 @@ class TablesTest(absltest.TestCase):
 class HumanNormalizedTest(parameterized.TestCase):
 
   def test_random_is_0_and_human_is_100(self):
-    table = {'a': human_returns.Reference(-5, 15), 'b': human_returns.Reference(1, 3)}
+    table = {'a': scores.Reference(-5, 15), 'b': scores.Reference(1, 3)}
     self.assertEqual(scores.human_normalized({'a': -5, 'b': 3}, table),
                      {'a': 0, 'b': 100})
     self.assertEqual(scores.human_normalized({'a': 0}, table), {'a': 25})
@@ -65,21 +64,21 @@ class SummariesTest(parameterized.TestCase):
     super().tearDown()
 
   @parameterized.parameters(
-      (scores.dmlab30_score, human_returns.DMLAB_30),
-      (scores.atari57_score, human_returns.ATARI_57))
+      (scores.dmlab30_score, scores.DMLAB_30),
+      (scores.atari57_score, scores.ATARI_57))
   def test_scale(self, score, table):
     self.assertAlmostEqual(score(_returns(table, 0)), 0)
     self.assertAlmostEqual(score(_returns(table, 1.5)), 150)
 
   def test_dmlab_30_is_the_mean_and_the_cap_is_by_level(self):
-    returns = _returns(human_returns.DMLAB_30, 0.5)
+    returns = _returns(scores.DMLAB_30, 0.5)
     returns['rooms_watermaze'] = 54 + 3 * (54 - 4.065)  # 400.
     self.assertAlmostEqual(scores.dmlab30_score(returns), (29 * 50 + 400) / 30)
     self.assertAlmostEqual(scores.dmlab30_score(returns, capped=True),
                            (29 * 50 + 100) / 30)
 
   def test_all_scores_of_dmlab_30_have_the_names_of_the_tables(self):
-    returns = _returns(human_returns.DMLAB_30, 0.5)
+    returns = _returns(scores.DMLAB_30, 0.5)
     returns['rooms_watermaze'] = 54 + 3 * (54 - 4.065)  # 400, and of the memory levels.
     self.assertEqual(scores.dmlab30_scores(returns), {
         'score': (29 * 50 + 400) / 30, 'score_capped': (29 * 50 + 100) / 30,
@@ -124,7 +123,7 @@ class SummariesTest(parameterized.TestCase):
   def test_gin_caps(self):
     config.parse([], ['dmlab30_score.capped = True'])
     self.assertAlmostEqual(
-        gin.get_configurable('dmlab30_score')(_returns(human_returns.DMLAB_30, 2)), 100)
+        gin.get_configurable('dmlab30_score')(_returns(scores.DMLAB_30, 2)), 100)
 
 
 if __name__ == '__main__':

@@ -6,7 +6,7 @@ of all discrete actions, in the order of the action spec's arrays and their elem
 """
 
 import collections.abc
-from typing import Any, List, Optional, Tuple
+from typing import Any, List, Optional, Sequence, Tuple
 
 from dm_env import specs
 import numpy as np
@@ -24,6 +24,25 @@ _MOST_ROWS = 2 ** 16
 SMALLEST_IMAGE = 8
 _LARGE_IMAGE = 32
 COLOURS = (1, 3, 4)
+
+
+class NamedActions(specs.DiscreteArray):
+  """A `DiscreteArray` that names what each of its values does.
+
+  Two tasks may have the same number of actions with different meanings. Datasets keep
+  the names, so that no agent learns from the episodes of the wrong task.
+
+  >>> NamedActions(['left', 'right']).num_values
+  2
+  """
+
+  def __init__(self, names: Sequence[str], dtype=np.int32, name: str = 'action'):
+    """Creates the spec; `names` has one name for each value, from 0 on."""
+    super().__init__(len(names), dtype, name)
+    self.names = tuple(names)
+
+  def __reduce__(self):
+    return NamedActions, (self.names, self.dtype, self.name)
 
 
 def split_mask(observation: Any) -> Tuple[Any, Any]:
