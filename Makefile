@@ -137,7 +137,7 @@ wheel-check: .venv/core ## Build the wheel, install it elsewhere, and train with
 
 # What was tried and what was lost: docs/notebook/reliability.md. One test at a time, as they
 # measure how long things take; -s shows the figures.
-HOSTILE := malformed_test.py environments/batched_test.py \
+HOSTILE := malformed_test.py environments/batched_environment_test.py \
     $(addprefix datasets/,reader_test.py writer_test.py importers_test.py) \
     $(addprefix training/,checkpoints_test.py metrics_csv_test.py watchdog_test.py) \
     $(addprefix replay/,staleness_test.py server_test.py stale_rows_test.py) \

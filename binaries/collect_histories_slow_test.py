@@ -43,12 +43,12 @@ class CollectHistoriesTest(absltest.TestCase):
   def test_an_error_of_the_tasks_is_one_line_and_a_file(self):
     folder = pathlib.Path(self.create_tempdir().full_path)
     (folder / 'broken_room.py').write_text('''
-from gtrxl_tf.environments import dark_room_batch
+from gtrxl_tf.environments import dark_room
 
 def _step(self, actions):
   raise KeyError('door')
 
-dark_room_batch.DarkRooms._step = _step
+dark_room.DarkRooms._step = _step
 ''')
     (folder / 'broken.gin').write_text('import broken_room\n')
     path = folder / 'dr'

@@ -13,7 +13,7 @@ import gin
 from binaries import commands_testing
 from binaries import paper_tables_testing
 from gtrxl_tf import collecting
-from gtrxl_tf.environments import dark_room_batch
+from gtrxl_tf.environments import dark_room
 from gtrxl_tf.settings import config
 from gtrxl_tf.training import optimizers
 from gtrxl_tf.training.offline import history_experiment
@@ -24,7 +24,7 @@ _COMMANDS = paper_tables_testing.commands('docs/distillation.md')
 _value = paper_tables_testing.value
 _setting = paper_tables_testing.setting
 
-_SETTINGS = list(dark_room_batch.SETTINGS)
+_SETTINGS = list(dark_room.SETTINGS)
 _MODELS = ('adf', 'adr', 'mem', 'xl', 'ed')
 _RECURRENCE = {'adf': 'none', 'adr': 'none', 'mem': 'none', 'xl': 'xl',
                'ed': 'same_layer'}

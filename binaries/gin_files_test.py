@@ -23,7 +23,7 @@ from gtrxl_tf import environments
 from gtrxl_tf.analysis import models
 from gtrxl_tf.collecting import episodes as collect
 from gtrxl_tf.datasets import episodes_testing
-from gtrxl_tf.environments import dark_room_batch
+from gtrxl_tf.environments import dark_room
 from gtrxl_tf.environments import dmlab_testing
 from gtrxl_tf.launch import prepare
 from gtrxl_tf.settings import config
@@ -340,16 +340,16 @@ class DistillationFilesTest(DistillationGinTest):
     return super().build(name, *added, bindings=bindings)
 
   @parameterized.product(
-      setting=list(dark_room_batch.SETTINGS), size=('.gin', '_cpu.gin'))
+      setting=list(dark_room.SETTINGS), size=('.gin', '_cpu.gin'))
   @pytest.mark.medium
   def test_setting(self, setting, size):
     self.build(setting + size, 'models/ed.gin')
     # pylint: disable-next=no-value-for-parameter
-    episode = dark_room_batch.DarkRoomFamily().setting.episode_length
+    episode = dark_room.DarkRoomFamily().setting.episode_length
     self.assertGreater(gin.query_parameter('%context_length'), 1.7 * episode)
     self.assertLessEqual(gin.query_parameter('%chunk_length'), 0.5 * episode)
 
-  @parameterized.parameters(*dark_room_batch.SETTINGS)
+  @parameterized.parameters(*dark_room.SETTINGS)
   def test_twins_have_the_papers_norm_and_ratios_of_steps(self, setting):
     def steps(name):
       gin.clear_config()

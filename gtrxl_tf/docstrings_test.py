@@ -25,7 +25,7 @@ REQUIRED = {
     'cores.transformer_xl': ['TransformerXL'],
     'datasets.writer': ['EpisodeWriter'],
     'environments.batched_environment': ['BatchedEnvironment'],
-    'environments.dark_room_batch': ['DarkRoomFamily'],
+    'environments.dark_room': ['DarkRoomFamily'],
     'environments.numpad': ['Numpad'],
     'environments.t_maze': ['TMaze'],
     'losses.averages': ['MaskedMean'],

@@ -89,7 +89,7 @@ class Trainer:
     self._program, self._random, self._seed = program, random, seed
     self._num = settings['environments']
     make = getattr(environments, settings['environment'])
-    self._environment = environments.batch([
+    self._environment = environments.BatchedEnvironment([
         make(seed=x, **settings['settings'])
         for x in random.integers(2**31, size=self._num).tolist()], seed=seed)
     self._acting_steps = self._learner_steps = self.environment_steps = 0

@@ -71,7 +71,7 @@ class FilmedTest(parameterized.TestCase):
     self.assertEqual(filmed.observation_spec(), maze.observation_spec())
     self.assertEqual(filmed.action_spec(), maze.action_spec())
     self.assertEqual(filmed.reward_spec(), maze.reward_spec())
-    seen = environments.batch([filmed]).step(np.array([0]))
+    seen = environments.BatchedEnvironment([filmed]).step(np.array([0]))
     self.assertEqual(seen.observation.shape, (1, 4))
     self.assertEqual(filmed.episode_success(), maze.episode_success())
     self.assertFalse(hasattr(films.Filmed(_Images((4, 4, 3))), 'episode_success'))

@@ -9,7 +9,7 @@ import numpy as np
 
 from gtrxl_tf.collecting import q_learning
 from gtrxl_tf.collecting import source
-from gtrxl_tf.environments import dark_room_batch
+from gtrxl_tf.environments import dark_room
 from gtrxl_tf.environments import task_batch
 from gtrxl_tf.settings import config
 from gtrxl_tf.training.offline import history_curves
@@ -22,7 +22,7 @@ def _play(family, num_tasks, **settings):
 
 
 def _family(setting, **settings):
-  return dark_room_batch.DarkRoomFamily(
+  return dark_room.DarkRoomFamily(
       setting, **{'size': 5, 'episode_length': 30, 'num_episodes': 100, **settings})
 
 
@@ -47,7 +47,7 @@ class QLearningTest(parameterized.TestCase):
     sure = 0
     for i in range(3):
       values = np.zeros((18, 5), np.float32)
-      one = dark_room_batch.DarkRooms(tasks.targets[i:i + 1], 3, 8, family.setting.task)
+      one = dark_room.DarkRooms(tasks.targets[i:i + 1], 3, 8, family.setting.task)
       episode = []
       for action in histories.action[i]:
         [state] = one.state

@@ -29,26 +29,25 @@ from typing import TYPE_CHECKING
 from gtrxl_tf.environments.action_recall import ActionAssociativeRetrieval
 from gtrxl_tf.environments.action_recall import ActionRecall
 from gtrxl_tf.environments.bandit import BanditFamily
-from gtrxl_tf.environments.batched import batch
-from gtrxl_tf.environments.batched import BatchedEnvironment
-from gtrxl_tf.environments.batched import BatchedTimeStep
-from gtrxl_tf.environments.batched import EnvironmentFailed
+from gtrxl_tf.environments.batched_environment import BatchedEnvironment
+from gtrxl_tf.environments.batched_environment import BatchedTimeStep
+from gtrxl_tf.environments.batched_environment import EnvironmentFailed
 from gtrxl_tf.environments.dark_room import DarkKeyToDoor
 from gtrxl_tf.environments.dark_room import DarkRoom
-from gtrxl_tf.environments.dark_room_batch import DarkRoomFamily
+from gtrxl_tf.environments.dark_room import DarkRoomFamily
 from gtrxl_tf.environments.gymnasium import FromGymnasium
 from gtrxl_tf.environments.gymnasium import GymnasiumEnvironment
 from gtrxl_tf.environments.making import make
+from gtrxl_tf.environments.making import task_settings
 from gtrxl_tf.environments.memory_task import informed_return
 from gtrxl_tf.environments.memory_task import MemoryTask
-from gtrxl_tf.environments.named_actions import NamedActions
 from gtrxl_tf.environments.numpad import Numpad
 from gtrxl_tf.environments.random_actions import random_action
 from gtrxl_tf.environments.random_actions import random_value
+from gtrxl_tf.environments.specs import NamedActions
 from gtrxl_tf.environments.t_maze import TMaze
 from gtrxl_tf.environments.task_batch import TaskBatch
 from gtrxl_tf.environments.task_batch import TaskFamily
-from gtrxl_tf.environments.tasks import task_settings
 from gtrxl_tf.environments.wrappers import ClipReward
 from gtrxl_tf.environments.wrappers import FrameStack
 from gtrxl_tf.environments.wrappers import RepeatAction
@@ -75,7 +74,7 @@ __all__ = [
     'FromGymnasium', 'GymnasiumEnvironment', 'MemoryMaze', 'MemoryTask',
     'MinigridMemory', 'NamedActions', 'Numpad', 'NumpadMujoco', 'RepeatAction',
     'ScaleReward', 'ShrinkImages', 'StepLimit', 'TMaze', 'TaskBatch', 'TaskFamily',
-    'VizdoomTwoColors', 'Wrapper', 'batch', 'informed_return', 'make', 'random_action',
+    'VizdoomTwoColors', 'Wrapper', 'informed_return', 'make', 'random_action',
     'random_value', 'stacked_spec', 'task_settings']
 
 # The classes that are imported when they are first used, and their modules.
@@ -95,9 +94,7 @@ def __getattr__(name: str) -> object:
   """Imports the module of an environment (PEP 562)."""
   if name not in _LAZY:
     raise AttributeError(f'module {__name__!r} has no attribute {name!r}')
-  found = getattr(importlib.import_module(f'{__name__}.{_LAZY[name]}'), name)
-  globals()[name] = found  # The function is called once for each name.
-  return found
+  return getattr(importlib.import_module(f'{__name__}.{_LAZY[name]}'), name)
 
 
 def __dir__() -> list[str]:

@@ -2,19 +2,18 @@
 
 from typing import Annotated, Optional
 
+import dm_env
 from dm_env import specs
 import numpy as np
 
 from gtrxl_tf.environments import memory_task
-from gtrxl_tf.environments import vector_task
 from gtrxl_tf.settings import config
 
 STAY = 2  # An action of `ActionAssociativeRetrieval`.
-_NONE = -1  # Stands for its first action before the agent has taken one.
 
 
 @config.configurable
-class ActionRecall(vector_task.VectorTask):
+class ActionRecall(memory_task.MemoryTask):
   """A cue names an action, which the agent must take after `delay` blank observations.
 
   The first observation shows the cue, drawn uniformly among the actions. Next come
@@ -39,36 +38,39 @@ class ActionRecall(vector_task.VectorTask):
       delay: blank observations between the cue and the flag.
       seed: seeds the cues.
     """
-    super().__init__(
-        num_actions, seed,
-        # The observations without and with the flag.
-        seen=memory_task.constant_rows(np.eye(num_actions + 1)[-1] * [[0], [1]]))
+    super().__init__(num_actions, seed)
     self._delay = delay
     self._cues = memory_task.constant_rows(np.eye(num_actions, num_actions + 1))
-    self._reset()
+    self._blank, self._flag = memory_task.constant_rows(
+        np.eye(num_actions + 1)[-1] * [[0], [1]])
+    self._reset()  # Every attribute of an episode exists from here on.
+
+  def episode_success(self) -> bool:
+    return self._success
 
   def informed_action(self) -> int:
     """Returns the action that the cue named, at every step."""
-    return self.episode.cue
+    return self._cue
 
   def observation_spec(self) -> specs.BoundedArray:
-    return specs.BoundedArray(self._cues[0].shape, np.float32, 0, 1, 'cue_and_flag')
+    return specs.BoundedArray(self._blank.shape, np.float32, 0, 1, 'cue_and_flag')
 
-  def _begin(self) -> tuple[vector_task.Episode, np.ndarray]:
-    cue = int(self._rng.integers(self._num_actions))
-    return vector_task.Episode(
-        cue=cue, steps_left=self._delay + 2, success=False), self._cues[cue]
+  def _reset(self) -> dm_env.TimeStep:
+    self._cue = int(self._rng.integers(self._num_actions))
+    self._steps_left = self._delay + 2
+    self._success = False
+    return dm_env.restart(self._cues[self._cue])
 
-  @staticmethod
-  def advance(tables, e, action) -> vector_task.Outcome:
-    e.steps_left = e.steps_left - 1
-    last = e.steps_left == 0
-    e.success = last & (action == e.cue)
-    return e.success, last, tables['seen'][e.steps_left == 1]
+  def _step(self, action: int) -> dm_env.TimeStep:
+    self._steps_left -= 1
+    if self._steps_left:
+      return dm_env.transition(0.0, self._flag if self._steps_left == 1 else self._blank)
+    self._success = action == self._cue
+    return dm_env.termination(float(self._success), self._blank)
 
 
 @config.configurable
-class ActionAssociativeRetrieval(vector_task.VectorTask):
+class ActionAssociativeRetrieval(memory_task.MemoryTask):
   """The first action must be repeated `delay` steps later (RATE, appendix C).
 
   There are two states, S0, where the agent starts, and S1. The actions 0 and 1 move to
@@ -110,40 +112,47 @@ class ActionAssociativeRetrieval(vector_task.VectorTask):
     self._min_delay = min_delay
     self._max_delay = delay
     self._failure_reward = failure_reward
-    self._reset()
+    self._reset()  # Every attribute of an episode exists from here on.
+
+  def episode_success(self) -> bool:
+    return self._success
 
   def informed_action(self) -> int:
     """Returns 0 or 1 (equally often), then `STAY`, and the first again at the flag."""
-    if self.episode.first == _NONE:
-      return self.episode.beginning
-    if self.episode.steps_left == 1 or self.episode.state == 0:
-      return self.episode.first
+    if self._first is None:
+      return self._beginning
+    if self._steps_left == 1 or self._state == 0:
+      return self._first
     return STAY
 
   def observation_spec(self) -> specs.BoundedArray:
     return specs.BoundedArray(
         [3], np.float32, [0, 0, -1], [1, 1, 1], 'state_flag_noise')
 
-  def _begin(self) -> tuple[vector_task.Episode, np.ndarray]:
+  def _reset(self) -> dm_env.TimeStep:
     delay = self._max_delay
     if self._min_delay is not None:
       delay = int(self._rng.integers(self._min_delay, self._max_delay + 1))
-    beginning = int(self._rng.integers(2))
-    noise = self._rng.integers(-1, 2, size=delay + 3).tolist()
-    episode = vector_task.Episode(
-        first=_NONE, state=0, steps_left=delay + 2, success=False, beginning=beginning,
-        noise=noise + [0] * (self._max_delay - delay),  # Indexed by the steps left.
-        failure_reward=self._failure_reward)
-    return episode, vector_task.features(0, 0, noise[delay + 2])
+    self._beginning = int(self._rng.integers(2))
+    self._noise = self._rng.integers(-1, 2, size=delay + 3).tolist()
+    self._first, self._state, self._steps_left = None, 0, delay + 2
+    self._success = False
+    return dm_env.restart(self._observation())
 
-  @staticmethod
-  def advance(tables, e, action) -> vector_task.Outcome:
+  def _step(self, action: int) -> dm_env.TimeStep:
+    if self._first is None:
+      self._first = action
+    self._steps_left -= 1
+    last = self._steps_left == 0
     moves = action != STAY
-    e.first = e.first + (e.first == _NONE) * (action - _NONE)  # Set only once.
-    last = e.steps_left == 1
-    e.success = last & (e.state == 1) & moves & (action == e.first)
-    e.state = e.state ^ moves
-    e.steps_left = e.steps_left - 1
-    reward = e.success + (last ^ e.success) * e.failure_reward
-    return reward, last, vector_task.features(
-        e.state, e.steps_left == 1, e.noise[e.steps_left])
+    self._success = last and self._state == 1 and moves and action == self._first
+    self._state ^= moves
+    if last:
+      return dm_env.termination(
+          1.0 if self._success else float(self._failure_reward), self._observation())
+    return dm_env.transition(0.0, self._observation())
+
+  def _observation(self) -> np.ndarray:
+    # The noise is indexed by the steps left.
+    return np.array([self._state, self._steps_left == 1, self._noise[self._steps_left]],
+                    np.float32)

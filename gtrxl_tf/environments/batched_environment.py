@@ -1,22 +1,24 @@
 """Steps many environments in turn and batches their time steps."""
 
-import math
 from typing import Any, Callable, Iterable, Iterator, NamedTuple, Optional, Sequence
 
 import dm_env
+from dm_env import specs
 import numpy as np
 import tree
 
-from gtrxl_tf.environments import batched_observations
 from gtrxl_tf.environments import batched_specs
 from gtrxl_tf.environments import random_actions
+from gtrxl_tf.environments import scale_warnings
+from gtrxl_tf.environments import specs as specs_lib
 from gtrxl_tf.settings import config
 
 # What an environment may raise. Its sys.exit() must not end a run as if all were well.
 ERRORS = Exception, SystemExit
 
-_STEP_TYPES = frozenset(dm_env.StepType)
-_TEXTS = str, bytes
+_MASK = f'observation[{specs_lib.MASK!r}]'
+_STEP_TYPES = tuple(dm_env.StepType)
+_FIRST, _MID, _LAST = _STEP_TYPES
 
 
 class EnvironmentFailed(ValueError):
@@ -51,18 +53,11 @@ class BatchedTimeStep(NamedTuple):
 
   def first(self) -> np.ndarray:
     """Returns where an episode begins, bool `[E]`."""
-    return self.step_type == dm_env.StepType.FIRST
+    return self.step_type == _FIRST
 
   def last(self) -> np.ndarray:
     """Returns where an episode ends, bool `[E]`."""
-    return self.step_type == dm_env.StepType.LAST
-
-
-def _method_of(environment: dm_env.Environment, name: str
-              ) -> Optional[Callable[[], Any]]:
-  """Returns an environment's method; None if it has no method of that name."""
-  found = getattr(environment, name, None)
-  return found if callable(found) else None
+    return self.step_type == _LAST
 
 
 class BatchedEnvironment:
@@ -72,8 +67,8 @@ class BatchedEnvironment:
   returns the first step of the next episode and ignores that environment's action.
 
   The values that environments return are checked against their specs, so that an error
-  names the environment's index and the field, long before a loss becomes NaN. Every
-  call returns new arrays, which the caller may keep.
+  names the environment's index and the field, long before a loss becomes NaN. It is an
+  `EnvironmentFailed`. Every call returns new arrays, which the caller may keep.
 
   >>> from gtrxl_tf import environments
   >>> batch = BatchedEnvironment([environments.TMaze(seed=i) for i in range(3)])
@@ -97,35 +92,36 @@ class BatchedEnvironment:
       tasks: number of the task that each environment plays, counted from 0; by default
         all play the same.
       seed: the seed of the random actions of head starts.
-
-    Raises:
-      ValueError: the environments cannot be batched; the message says which and why.
     """
     self._environments = list(environments)
-    self.tasks = np.zeros(len(self._environments), np.int32)
+    num = len(self._environments)
+    self.tasks = np.zeros(num, np.int32)
     if tasks is not None:
       self.tasks[:] = tasks
     self._random = np.random.default_rng(seed)
     batched_specs.check(self._environments)
     self._action_spec = self._environments[0].action_spec()
     self._action_leaves = batched_specs.named_leaves('action', self._action_spec)
-    self._writer = batched_observations.ObservationWriter(
-        self._environments[0].observation_spec(), self.num_environments)
-    self._successes = [_method_of(environment, 'episode_success')
-                       for environment in self._environments]
-    own_returns = [_method_of(environment, 'episode_return')
-                   for environment in self._environments]
-    self._own_returns = [(i, x) for i, x in enumerate(own_returns) if x is not None]
-    self._returns = np.zeros(self.num_environments)
-    # True where the next step must be the first one of an episode.
-    self._must_begin = np.ones(self.num_environments, bool)
-    # True where the present episode began with a head start.
-    self._is_partial = np.zeros(self.num_environments, bool)
+    spec = self._environments[0].observation_spec()
+    self._leaves = batched_specs.named_leaves('observation', spec)
+    self._expected = [(name, leaf.shape, leaf.dtype) for name, leaf in self._leaves]
+    self._complaints = [_complaint(*leaf) for leaf in self._leaves]
+    self._is_nested = tree.is_nested(spec)
+    self._observation_spec = tree.map_structure(batched_specs.with_narrow_floats, spec)
+    self._scales = scale_warnings.Scales(self._leaves)
+    # For each environment, those of these methods that it has.
+    self._methods = [{name: method for name in ('episode_return', 'episode_success')
+                      if callable(method := getattr(environment, name, None))}
+                     for environment in self._environments]
+    self._has_own_return = np.array(['episode_return' in x for x in self._methods])
+    self._returns = np.zeros(num)
+    # True where the next step must be the first one of an episode, and where the present
+    # episode began with a head start.
+    self._must_begin, self._is_partial = [True] * num, np.zeros(num, bool)
     # Number of steps of the batch; for each environment, this number at the first step
     # of its present episode, and the number of that episode. Errors name them.
     self._num_steps = 0
-    self._first_steps = [0] * self.num_environments
-    self._episodes = [0] * self.num_environments
+    self._first_steps, self._episodes = [0] * num, [0] * num
 
   @property
   def num_environments(self) -> int:
@@ -140,7 +136,7 @@ class BatchedEnvironment:
 
   def observation_spec(self) -> Any:
     """Returns the nest of specs of one environment, with float32 for float64."""
-    return self._writer.spec
+    return self._observation_spec
 
   def action_spec(self) -> Any:
     """Returns the nest of specs of one environment."""
@@ -155,14 +151,10 @@ class BatchedEnvironment:
         episodes of fixed length always begin and end together, and a batch shows only
         one part of an episode. Episodes that begin with them report neither return nor
         success.
-
-    Raises:
-      EnvironmentFailed: an environment raised an error, did not begin with a first
-        step, or returned an observation that does not fit its spec or is not finite.
     """
     if head_starts is None:
       head_starts = np.zeros(self.num_environments, np.int64)
-    self._must_begin[:] = True
+    self._must_begin = [True] * self.num_environments
     return self._batch(self._played(head_starts))
 
   def _played(self, head_starts: np.ndarray) -> Iterator[dm_env.TimeStep]:
@@ -183,11 +175,6 @@ class BatchedEnvironment:
     Args:
       actions: nest of [E, ...], structured as the action spec. Their dtype may differ
         from the spec's in width (int64 for int32), but not in kind.
-
-    Raises:
-      EnvironmentFailed: an environment raised an error, or returned an observation,
-        reward or discount that does not fit its spec or is not finite.
-      ValueError: actions that do not fit the action spec.
     """
     self._num_steps += 1
     leaves = self._fitting_actions(actions)
@@ -226,11 +213,7 @@ class BatchedEnvironment:
         f'environment {i}: {what} ({self._time(i)}){config.place(method)}')
 
   def close(self) -> None:
-    """Closes every environment.
-
-    Raises:
-      EnvironmentFailed: one raised an error. The others are closed.
-    """
+    """Closes every environment, even if one raises an error."""
     failed = None
     for i, environment in enumerate(self._environments):
       try:
@@ -260,118 +243,143 @@ class BatchedEnvironment:
     return leaves
 
   def _batch(self, time_steps: Iterable[dm_env.TimeStep]) -> BatchedTimeStep:
-    """Writes the time steps into arrays, if they fit their specs."""
-    try:
-      return self._written(time_steps)
-    except batched_observations.Misfit as error:
-      raise self._misfit(*error.args) from error.__cause__
-
-  def _written(self, time_steps: Iterable[dm_env.TimeStep]) -> BatchedTimeStep:
-    """Writes each time step into arrays as soon as it arrives."""
+    """Writes each time step into arrays as soon as it arrives, and checks them."""
     num = self.num_environments
-    step_types = np.empty(num, np.int32)
-    rewards = np.zeros(num, np.float32)
-    discounts = np.ones(num, np.float32)
-    successes = np.full(num, np.nan, np.float32)
-    arrays = self._writer.new_arrays()
-    first, last = dm_env.StepType.FIRST, dm_env.StepType.LAST
+    step_types, rewards, discounts = [], [], []
+    arrays = [np.empty((num, *leaf.shape), leaf.dtype)
+              for leaf in tree.flatten(self._observation_spec)]
+    results = {name: np.full(num, np.nan, np.float32)
+               for name in ('episode_return', 'episode_success')}
 
     for i, time_step in enumerate(time_steps):
       try:
         step_type, reward, discount, observation = time_step
-        if isinstance(reward, _TEXTS) or isinstance(discount, _TEXTS):
-          raise TypeError('NumPy would make a number of it')
         if step_type not in _STEP_TYPES:
-          raise ValueError('NumPy might round it')
-        step_types[i] = step_type
-        if step_type != first:
-          if reward is None or discount is None:
-            raise TypeError('NumPy would make NaN of it')
-          rewards[i] = reward
-          discounts[i] = discount
-      except (TypeError, ValueError, OverflowError) as error:
+          raise ValueError('not a StepType')
+        begins = step_type == _FIRST
+        rewards.append(0. if begins else float(reward))
+        discounts.append(1. if begins else float(discount))
+      except (TypeError, ValueError) as error:
         raise self._malformed(i, time_step) from error
+      step_types.append(int(step_type))
       # Before its first episode here, an environment may be within another one.
-      if self._episodes[i] and (step_type == first) != self._must_begin[i]:
-        raise self._out_of_order(i, step_type)
-      self._must_begin[i] = step_type == last
-      if step_type == first:
+      if self._episodes[i] and begins != self._must_begin[i]:
+        raise self._misfit(i, f'step_type = {dm_env.StepType(step_type).name} ' + (
+            "after LAST: expected FIRST, since the step after an episode's last begins the "
+            'next episode' if self._must_begin[i] else
+            'within an episode: expected MID or LAST'))
+      self._must_begin[i] = step_type == _LAST
+      if begins:
         self._episodes[i] += 1
         self._first_steps[i] = self._num_steps
-      if step_type == last and self._successes[i] is not None:
-        successes[i] = self._called(i, self._successes[i], 'episode_success')
-      self._writer.write(arrays, i, observation, step_type == first)
+      elif step_type == _LAST:
+        for name, method in self._methods[i].items():
+          results[name][i] = self._called(i, name, method)
+      self._write(arrays, i, observation, step_type != _MID)
 
-    self._check_numbers(rewards, discounts)
-    observations = self._writer.checked(arrays, step_types == last)
-    self._writer.watch(
-        arrays, self.watched, step_types == last, self._num_steps, self._time)
-    return self._with_returns(step_types, rewards, discounts, observations, successes)
+    step_types = np.array(step_types, np.int32)
+    rewards, discounts = np.array([rewards, discounts], np.float32)
+    last = step_types == _LAST
+    self._check(rewards, discounts, arrays, last)
+    self._scales.look(arrays, self.watched, last, self._num_steps, self._time)
+    self._returns[step_types == _FIRST] = 0
+    self._returns += rewards
+    own = self._has_own_return | ~last
+    results['episode_return'][~own] = self._returns[~own]
+    if self._is_partial.any():
+      for values in results.values():
+        values[self._is_partial] = np.nan
+      self._is_partial &= ~last
+    return BatchedTimeStep(
+        step_types, rewards, discounts,
+        tree.unflatten_as(self._observation_spec, arrays), **results)
 
   def _malformed(self, i: int, time_step: Any) -> EnvironmentFailed:
     """Returns the error for a value other than a time step from environment `i`."""
-    try:
-      step_type, reward, discount, _ = time_step
-    except (TypeError, ValueError):
+    if not isinstance(time_step, tuple) or len(time_step) != 4:
       size = f' of {len(time_step)}' if isinstance(time_step, tuple) else ''
       return EnvironmentFailed(
           f'environment {i}, {self._time(i)}: returned a {type(time_step).__name__}'
           f'{size}: expected a dm_env.TimeStep, as dm_env.restart, transition and '
           'termination make it')
-    try:
-      known = step_type in _STEP_TYPES
-    except TypeError:
-      known = False
-    if not known:
+    step_type, reward, discount, _ = time_step
+    if step_type not in _STEP_TYPES:
       return self._misfit(
           i, f'step_type = {step_type!r:.60}: expected a dm_env.StepType')
     return self._misfit(i, f'reward = {reward!r:.60}, discount = {discount!r:.60}: '
                         'expected two numbers')
 
-  def _out_of_order(self, i: int, step_type: int) -> EnvironmentFailed:
-    """Returns the error for a step that cannot follow the one before."""
-    name = dm_env.StepType(step_type).name
-    if self._must_begin[i]:
-      return self._misfit(i, f'step_type = {name} after LAST: expected FIRST, since the '
-                          "step after an episode's last begins the next episode")
-    return self._misfit(i, f'step_type = {name} within an episode: expected MID or LAST')
-
-  def _called(self, i: int, method: Callable[[], Any], name: str) -> float:
+  def _called(self, i: int, name: str, method: Callable[[], Any]) -> float:
     """Returns the number that a method of environment `i` returns; None as NaN."""
     try:
       value = method()
-      value = float('nan') if value is None else float(value)
+      return float('nan') if value is None else float(value)
     except ERRORS as error:
       raise self.failed(i, error, f'{name}()') from error
-    if math.isinf(value) or name == 'episode_success' and not 0 <= value <= 1 and (
-        not math.isnan(value)):
-      raise self._misfit(i, f'{name}() = {value}: expected a '
-                         + ('number in [0, 1]' if name == 'episode_success'
-                            else 'finite number'))
+
+  def _write(self, arrays: list[np.ndarray], i: int, observation: Any, at_edge: bool
+             ) -> None:
+    """Writes an observation of environment `i`, if structure, shape and dtype fit.
+
+    Names in a nest are compared `at_edge`, at an episode's first and last step: at every
+    step it would take twice as long as the rest.
+    """
+    leaves = tree.flatten(observation) if self._is_nested else (observation,)
+    if self._is_nested and (at_edge or len(leaves) != len(arrays)):
+      found = [name for name, _ in batched_specs.named_leaves('observation', observation)]
+      expected = [name for name, _ in self._leaves]
+      if found != expected:  # dm-tree's check does not compare keys.
+        raise self._misfit(i, f'returned {found}: expected {expected}')
+    for leaf, array, (name, shape, dtype) in zip(leaves, arrays, self._expected):
+      # The assignment alone would broadcast and cast silently.
+      if getattr(leaf, 'shape', None) != shape or leaf.dtype != dtype:
+        leaf = self._fitting(i, leaf, name, shape, dtype)
+      array[i] = leaf
+
+  def _fitting(self, i: int, value: Any, name: str, shape: tuple, dtype: np.dtype
+               ) -> np.ndarray:
+    """Returns `value` as an array; raises an error if that does not fit the spec."""
+    expected = f'expected an array of shape {shape} and dtype {dtype}, as its spec says'
+    try:
+      value = np.asarray(value)
+    except ValueError as error:  # Lists of different lengths.
+      raise self._misfit(i, f'{name} is not an array: {expected}') from error
+    if value.dtype.kind not in 'biuf':  # For example, None.
+      raise self._misfit(i, f'{name} = {value.tolist()!r:.60}: {expected}')
+    if value.shape != shape or value.dtype != dtype:
+      raise self._misfit(
+          i, f'{name} has shape {value.shape} and dtype {value.dtype}: expected {shape} '
+          f'and {dtype}, as its spec says')
     return value
 
-  def _with_returns(self, step_types, rewards, discounts, observations, successes
-                    ) -> BatchedTimeStep:
-    """Adds the rewards to the returns."""
-    first, last = dm_env.StepType.FIRST, dm_env.StepType.LAST
-    self._returns[step_types == first] = 0
-    self._returns += rewards
-    returns = np.where(step_types == last, self._returns, np.nan).astype(np.float32)
-    for i, own_return in self._own_returns:
-      if step_types[i] == last:
-        returns[i] = self._called(i, own_return, 'episode_return')
-    if self._is_partial.any():
-      returns[self._is_partial] = successes[self._is_partial] = np.nan
-      self._is_partial &= step_types != last
-    return BatchedTimeStep(
-        step_types, rewards, discounts, observations, returns, successes)
+  def _check(self, rewards: np.ndarray, discounts: np.ndarray, arrays: list[np.ndarray],
+             last: np.ndarray) -> None:
+    """Raises an error for NaN, for integers out of bounds, and for masks without actions.
 
-  def _check_numbers(self, rewards: np.ndarray, discounts: np.ndarray) -> None:
-    i = batched_observations.first_false(np.isfinite(rewards))
-    if i is not None:
-      raise self._misfit(i, f'reward = {rewards[i]}: expected finite numbers')
-    # False for NaN.
-    i = batched_observations.first_false((discounts >= 0) & (discounts <= 1))
-    if i is not None:
-      raise self._misfit(
-          i, f'discount = {discounts[i]}: expected a number in [0, 1]')
+    In `last` steps, bool [E], no action is needed.
+    """
+    def check(name: str, values: np.ndarray, fits: np.ndarray, complaint: str) -> None:
+      if not fits.all():
+        i = int(np.argmin(fits.reshape(len(fits), -1).all(axis=1)))
+        raise self._misfit(
+            i, f'{name} = {" ".join(str(values[i]).split()):.60}{complaint}')
+
+    check('reward', rewards, np.isfinite(rewards), ': expected finite numbers')
+    check('discount', discounts, (discounts >= 0) & (discounts <= 1),  # False for NaN.
+          ': expected a number in [0, 1]')
+    for (name, spec), complaint, values in zip(self._leaves, self._complaints, arrays):
+      if values.dtype.kind == 'f':
+        check(name, values, np.isfinite(values), complaint)
+      elif name == _MASK:
+        check(name, values, values.any(axis=-1) | last, complaint)
+      elif complaint:
+        check(name, values, (values >= spec.minimum) & (values <= spec.maximum), complaint)
+
+
+def _complaint(name: str, spec: specs.Array) -> str:
+  """Returns the end of the error for values that do not fit; '' if all integers fit."""
+  if spec.dtype.kind == 'f':
+    return ': expected finite numbers'
+  if name == _MASK:
+    return ' allows no action: expected at least one nonzero entry'
+  return f': expected {specs_lib.describe_bounds(spec)}' if specs_lib.is_narrow(spec) else ''

@@ -31,19 +31,14 @@ def with_narrow_floats(spec: specs.Array) -> specs.Array:
 
 
 def check(environments: list[dm_env.Environment]) -> None:
-  """Checks that environments can be batched.
-
-  Raises:
-    ValueError: they cannot; the message says which and why.
-  """
+  """Raises a ValueError that says why, if environments cannot be batched."""
   if not environments:
     raise ValueError('environments is empty: expected at least one')
-  played = list(map(unwrapped, environments))
-  if len({id(environment) for environment in played}) < len(environments):
+  if len({id(unwrapped(environment)) for environment in environments}) < len(environments):
     raise ValueError(
         'environments holds one environment twice, perhaps under wrappers: each needs '
         'its own episode')
-  first = {}  # The leaves of environment 0.
+  first = {}  # The specs of environment 0.
   for i, environment in enumerate(environments):
     for method in ('reset', 'step', 'reward_spec', 'observation_spec', 'action_spec'):
       if not callable(getattr(environment, method, None)):
@@ -51,22 +46,16 @@ def check(environments: list[dm_env.Environment]) -> None:
             f'environment {i} is a {type(environment).__name__} without {method}(): '
             'expected a dm_env.Environment; GymnasiumEnvironment makes one of a '
             'gymnasium environment')
-    leaves = _checked_leaves(i, environment)
-    first = first or leaves
     reward_spec = _spec(i, environment, 'reward')
     if not isinstance(reward_spec, specs.Array) or reward_spec.shape:
       raise ValueError(f'environment {i}: reward_spec is {reward_spec}: '
                        'expected a scalar')
-    for kind, found in leaves.items():
-      expected = first[kind]
-      if [name for name, _ in expected] != [name for name, _ in found]:
-        raise ValueError(
-            f'environment {i}: {kind}_spec has {[name for name, _ in found]}, '
-            f'environment 0 has {[name for name, _ in expected]}')
-      for (name, ours), (_, theirs) in zip(expected, found):
-        if ours != theirs:
-          raise ValueError(
-              f'environment {i}: {name} is {theirs}, in environment 0 it is {ours}')
+    for kind in ('observation', 'action'):
+      spec = _spec(i, environment, kind)
+      _check_leaves(i, kind, spec)
+      if spec != first.setdefault(kind, spec):
+        raise ValueError(f'environment {i}: {kind}_spec is {spec}, in environment 0 it is '
+                         f'{first[kind]}')
 
 
 def unwrapped(environment: Any) -> Any:
@@ -103,27 +92,22 @@ def _check_keys(name: str, nest: Any) -> None:
       _check_keys(f'{name}[{i}]', inner)
 
 
-def _checked_leaves(i: int, environment: dm_env.Environment
-                    ) -> dict[str, list[tuple[str, Any]]]:
-  """Returns the named leaves of the specs of observations and actions."""
-  checked = {}
-  for kind in ('observation', 'action'):
-    nest = _spec(i, environment, kind)
-    _check_keys(f'environment {i}: {kind}_spec', nest)
-    leaves = checked[kind] = named_leaves(kind, nest)
-    if kind == 'action' and not leaves:
+def _check_leaves(i: int, kind: str, nest: Any) -> None:
+  """Refuses specs of observations or actions that no network can have."""
+  _check_keys(f'environment {i}: {kind}_spec', nest)
+  leaves = named_leaves(kind, nest)
+  if kind == 'action' and not leaves:
+    raise ValueError(
+        f'environment {i}: action_spec is {nest}: expected at least one action')
+  for name, spec in leaves:
+    if not isinstance(spec, specs.Array):
       raise ValueError(
-          f'environment {i}: action_spec is {nest}: expected at least one action')
-    for name, spec in leaves:
-      if not isinstance(spec, specs.Array):
-        raise ValueError(
-            f'environment {i}: {kind}_spec has {type(spec).__name__} for {name}: '
-            'expected a dm_env.specs.Array, or dictionaries, lists or tuples of them')
-      if spec.dtype.kind not in 'biuf':
-        raise ValueError(f'environment {i}: {name} has dtype {spec.dtype}: expected '
-                         'numbers or bools, and no complex ones')
-      if isinstance(spec, specs.BoundedArray) and (
-          np.isnan(spec.minimum).any() or np.isnan(spec.maximum).any()):
-        raise ValueError(f'environment {i}: {name} has the bounds {spec.minimum} and '
-                         f'{spec.maximum}: expected numbers, infinite ones for no bound')
-  return checked
+          f'environment {i}: {kind}_spec has {type(spec).__name__} for {name}: '
+          'expected a dm_env.specs.Array, or dictionaries, lists or tuples of them')
+    if spec.dtype.kind not in 'biuf':
+      raise ValueError(f'environment {i}: {name} has dtype {spec.dtype}: expected '
+                       'numbers or bools, and no complex ones')
+    if isinstance(spec, specs.BoundedArray) and (
+        np.isnan(spec.minimum).any() or np.isnan(spec.maximum).any()):
+      raise ValueError(f'environment {i}: {name} has the bounds {spec.minimum} and '
+                       f'{spec.maximum}: expected numbers, infinite ones for no bound')

@@ -8,7 +8,7 @@ from absl.testing import parameterized
 from dm_env import test_utils
 import numpy as np
 
-from gtrxl_tf.environments import batched
+from gtrxl_tf.environments import batched_environment
 from gtrxl_tf.environments import bsuite
 from gtrxl_tf.settings import config
 
@@ -50,7 +50,7 @@ class BsuiteTest(parameterized.TestCase):
     self.assertNotEqual(bits(1), bits(2))
 
   def test_fits_a_batch(self):
-    batch = batched.BatchedEnvironment(
+    batch = batched_environment.BatchedEnvironment(
         [_make(self, 'memory_len/1', seed) for seed in range(4)])
     batch.reset()
     ends = [batch.step(np.zeros([4], np.int32)) for _ in range(20)]

@@ -1,4 +1,4 @@
-"""Tests for dark_room; dark_room_batch_test tests the rules."""
+"""Tests for dark_room; dark_room_rules_test tests the rules."""
 
 from absl.testing import absltest
 from absl.testing import parameterized
@@ -6,11 +6,10 @@ from dm_env import test_utils
 import numpy as np
 
 from gtrxl_tf.environments import dark_room
-from gtrxl_tf.environments import dark_room_batch
 from gtrxl_tf.environments import memory_task
-from gtrxl_tf.environments.dark_room_batch import LEFT
-from gtrxl_tf.environments.dark_room_batch import RIGHT
-from gtrxl_tf.environments.dark_room_batch import UP
+from gtrxl_tf.environments.dark_room import LEFT
+from gtrxl_tf.environments.dark_room import RIGHT
+from gtrxl_tf.environments.dark_room import UP
 from gtrxl_tf.settings import config
 
 
@@ -37,13 +36,13 @@ class DarkKeyToDoorContractTest(test_utils.EnvironmentTestMixin,
 
 class DarkRoomTest(parameterized.TestCase):
 
-  @parameterized.parameters(*dark_room_batch.SETTINGS)
+  @parameterized.parameters(*dark_room.SETTINGS)
   def test_random_play_is_that_of_the_batch(self, name):
-    setting = dark_room_batch.SETTINGS[name]
+    setting = dark_room.SETTINGS[name]
     kind = dark_room.DarkRoom if setting.num_targets == 1 else dark_room.DarkKeyToDoor
     singles = [kind(setting.size, setting.episode_length, setting.task, seed=seed)
                for seed in range(5)]
-    batch = dark_room_batch.DarkRooms(
+    batch = dark_room.DarkRooms(
         np.concatenate([_targets(one) for one in singles]), setting.size,
         setting.episode_length, setting.task)
     random = np.random.default_rng(0)
@@ -96,7 +95,7 @@ class DarkRoomTest(parameterized.TestCase):
 
 def _targets(environment):
   """[1, K, 2]."""
-  return environment._tasks.targets  # pylint: disable=protected-access
+  return environment._rooms.targets  # pylint: disable=protected-access
 
 
 if __name__ == '__main__':

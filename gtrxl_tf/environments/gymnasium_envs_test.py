@@ -19,7 +19,7 @@ import tree
 
 import gtrxl_tf
 from gtrxl_tf.collecting import episodes as collecting
-from gtrxl_tf.environments import batched
+from gtrxl_tf.environments import batched_environment
 from gtrxl_tf.environments import gymnasium
 from gtrxl_tf.environments import gymnasium_spaces
 from gtrxl_tf.environments import instructions
@@ -115,7 +115,7 @@ class GymnasiumTest(parameterized.TestCase):
     self.addCleanup(os.chdir, os.getcwd())
     os.chdir(self.create_tempdir().full_path)  # MuJoCo leaves its warnings there.
     try:
-      environment = batched.BatchedEnvironment(
+      environment = batched_environment.BatchedEnvironment(
           [gymnasium.GymnasiumEnvironment(name, seed=0)])
     except config.ConfigError as error:
       self.skipTest(str(error))
@@ -132,7 +132,7 @@ class GymnasiumTest(parameterized.TestCase):
       ('popgym-NoisyPositionOnlyPendulumEasy-v0',), ('MiniGrid-MemoryS7-v0',),
       ('BabyAI-GoToRedBall-v0',), ('FrozenLake-v1',), ('Blackjack-v1',), ('Taxi-v4',))
   def test_steps_with_random_actions(self, name):
-    environment = batched.BatchedEnvironment(
+    environment = batched_environment.BatchedEnvironment(
         [gymnasium.GymnasiumEnvironment(name, seed=seed) for seed in range(2)])
     self.addCleanup(environment.close)
     random = np.random.default_rng(0)
@@ -345,7 +345,7 @@ class SpacesTest(parameterized.TestCase):
       environment.reset()
       self.assertEqual(environment.step(0).observation.dtype, np.float32)
     task = Everything(spaces.MultiBinary(2))
-    batch = batched.BatchedEnvironment([gymnasium.FromGymnasium(task)])
+    batch = batched_environment.BatchedEnvironment([gymnasium.FromGymnasium(task)])
     batch.reset()
     with mock.patch.object(task, '_result', lambda: (np.ones(2), {})):
       with self.assertRaisesRegex(ValueError, 'dtype float64: expected .* int8'):
@@ -353,7 +353,7 @@ class SpacesTest(parameterized.TestCase):
 
   def test_integers_that_do_not_fit_are_refused(self):
     task = Everything(spaces.Box(-128, 127, [2], np.int8))
-    batch = batched.BatchedEnvironment([gymnasium.FromGymnasium(task)])
+    batch = batched_environment.BatchedEnvironment([gymnasium.FromGymnasium(task)])
     batch.reset()
     for value, error in (100, None), (200, 'dtype uint8: expected .* int8'):
       with mock.patch.object(task, '_result', lambda: (np.full(2, value, np.uint8), {})):  # pylint: disable=cell-var-from-loop
@@ -473,8 +473,8 @@ class SpacesTest(parameterized.TestCase):
   def test_an_observation_that_does_not_fit_its_space(self, space, value, message):
     task = Everything(space)
     task.reset = lambda seed: (value, {})
-    batch = batched.BatchedEnvironment([gymnasium.FromGymnasium(task)])
-    with self.assertRaisesRegex(batched.EnvironmentFailed, message):
+    batch = batched_environment.BatchedEnvironment([gymnasium.FromGymnasium(task)])
+    with self.assertRaisesRegex(batched_environment.EnvironmentFailed, message):
       batch.reset()
 
 
@@ -573,7 +573,7 @@ class MakeTest(parameterized.TestCase):
   def test_a_class_of_gymnasium_without_a_seed_is_adapted(self):
     environment = making.make('Experiment', Everything, seed=3)
     self.assertIsInstance(environment, gymnasium.FromGymnasium)
-    batch = batched.BatchedEnvironment([environment])
+    batch = batched_environment.BatchedEnvironment([environment])
     batch.reset()
     for _ in range(10):
       batch.step(np.zeros([1], np.int32))
@@ -653,12 +653,12 @@ class MakeTest(parameterized.TestCase):
 
     with warnings.catch_warnings():
       warnings.simplefilter('error')
-      batched.batch([gymnasium.FromGymnasium(Old(Everything()))])
+      batched_environment.BatchedEnvironment([gymnasium.FromGymnasium(Old(Everything()))])
 
   def test_one_task_is_refused_in_two_environments_of_a_batch(self):
     task = gym.make('CartPole-v1')
     with self.assertRaisesRegex(ValueError, 'one environment twice'):
-      batched.batch([wrappers.ClipReward(gymnasium.FromGymnasium(task, seed=i))
+      batched_environment.BatchedEnvironment([wrappers.ClipReward(gymnasium.FromGymnasium(task, seed=i))
                      for i in range(2)])
 
   def test_gymnasiums_own_make_is_a_function_too(self):

@@ -110,3 +110,22 @@ def _is_env(package: str, environment: Any) -> bool:
   """Returns whether an object is an `Env` of a package, gymnasium or the old gym."""
   module = sys.modules.get(package)
   return module is not None and isinstance(environment, module.Env)
+
+
+def task_settings(owner: str, tasks: Optional[Mapping[str, Sequence[Any]]]
+                  ) -> list[dict[str, Any]]:
+  """Returns the settings of each task: `[{setting: value}, ...]`.
+
+  Args:
+    owner: name of the configurable that has the argument `tasks`, for the error.
+    tasks: maps the setting in which the tasks differ to its values; None for a single
+      task, which has no separate settings.
+  """
+  if tasks is None:
+    return [{}]
+  if not (isinstance(tasks, Mapping) and len(tasks) == 1
+          and all(isinstance(x, (list, tuple)) and x for x in tasks.values())):
+    raise config.ConfigError(f'{owner}.tasks = {tasks!r}: expected one setting of '
+                             'the environment and its values')
+  [(setting, values)] = tasks.items()
+  return [{setting: value} for value in values]

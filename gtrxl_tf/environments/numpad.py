@@ -21,14 +21,14 @@ by row.
 """
 
 import functools
-from typing import Annotated, Any, Optional
+from typing import Annotated, Optional
 
+import dm_env
 from dm_env import specs
 import numpy as np
 
 from gtrxl_tf.environments import memory_task
 from gtrxl_tf.environments import rendering
-from gtrxl_tf.environments import vector_task
 from gtrxl_tf.settings import config
 
 _NUM_ACTIONS = 9
@@ -38,7 +38,7 @@ _MIXING_MOVES_PER_PAD = 25
 
 
 @config.configurable
-class Numpad(vector_task.VectorTask):
+class Numpad(memory_task.MemoryTask):
   """The Numpad on a grid of `size` x `size` pads; the module has the rules.
 
   The agent starts on a pad drawn uniformly; starting there does not press it. Entering
@@ -75,21 +75,22 @@ class Numpad(vector_task.VectorTask):
       episode_length: steps in every episode (appendix A: 500).
       seed: seeds the sequences and the starts.
     """
-    super().__init__(
-        _NUM_ACTIONS, seed,
-        destinations=[pad for pads in destinations(size) for pad in pads],
-        positions=memory_task.constant_rows(np.eye(size**2)),
-        actions=memory_task.constant_rows(np.eye(_NUM_ACTIONS)),
-        rewards=memory_task.constant_rows([[0.], [1.]]))
+    super().__init__(_NUM_ACTIONS, seed)
     self._size = size
     self._episode_length = episode_length
+    self._positions = memory_task.constant_rows(np.eye(size**2))
+    self._actions = memory_task.constant_rows(np.eye(_NUM_ACTIONS))
+    self._rewards = memory_task.constant_rows([[0.], [1.]])
     self._no_action, = memory_task.constant_rows(np.zeros([1, _NUM_ACTIONS]))
-    self._reset()
+    self._reset()  # Every attribute of an episode exists from here on.
 
   @property
   def sequence(self) -> tuple[int, ...]:
     """The hidden sequence of the current episode, as pad numbers."""
-    return tuple(self.episode.sequence)
+    return tuple(self._hidden.sequence)
+
+  def episode_success(self) -> bool:
+    return self._hidden.success
 
   def informed_action(self) -> int:
     """Returns the action on a shortest way to pressing the next pad in the sequence.
@@ -98,23 +99,22 @@ class Numpad(vector_task.VectorTask):
     the next is one step away. While no pad is lit, presses on the way have nothing to
     clear. Pads that give no more reward must still be lit.
     """
-    e = self.episode
-    target = e.sequence[e.num_lit]
-    if target == e.position:  # It can be entered only from another pad.
+    target = self._hidden.next
+    if target == self._position:  # It can be entered only from another pad.
       return next(action for action, pad in enumerate(destinations(self._size)[target])
                   if pad != target)
-    return move_towards(target, e.position, self._size)
+    return move_towards(target, self._position, self._size)
 
   def render(self) -> np.ndarray:
     """Returns a picture, uint8 [H, W, 3].
 
     Lit pads are yellow. The next pad is green, although agents do not see which it is.
     """
-    e = self.episode
-    cells = {divmod(pad, self._size): rendering.LIT for pad in e.sequence[:e.num_lit]}
-    cells[divmod(e.sequence[e.num_lit], self._size)] = rendering.GOAL
+    cells = {divmod(pad, self._size): rendering.LIT
+             for pad in self._hidden.sequence[:self._hidden.num_lit]}
+    cells[divmod(self._hidden.next, self._size)] = rendering.GOAL
     return rendering.draw_grid(
-        self._size, self._size, cells, divmod(e.position, self._size), 40)
+        self._size, self._size, cells, divmod(self._position, self._size), 40)
 
   def observation_spec(self) -> dict[str, specs.BoundedArray]:
     sizes = {'position': self._size**2, 'pads': self._size**2,
@@ -122,61 +122,67 @@ class Numpad(vector_task.VectorTask):
     return {name: specs.BoundedArray([size], np.float32, 0, 1, name)
             for name, size in sizes.items()}
 
-  def _begin(self) -> tuple[vector_task.Episode, dict[str, np.ndarray]]:
-    e = hide_sequence(self._size, self._rng)
-    e.position = int(self._rng.integers(self._size**2))
-    e.num_steps, e.episode_length = 0, self._episode_length
-    return e, {'position': self.tables['positions'][e.position], 'pads': e.lights[0],
-               'previous_action': self._no_action,
-               'previous_reward': self.tables['rewards'][0]}
+  def _reset(self) -> dm_env.TimeStep:
+    self._hidden = HiddenSequence(self._size, self._rng)
+    self._position = int(self._rng.integers(self._size**2))
+    self._num_steps = 0
+    return dm_env.restart(self._observation(self._no_action, 0))
 
-  @staticmethod
-  def advance(tables, e, action) -> vector_task.Outcome:
-    pad = tables['destinations'][_NUM_ACTIONS * e.position + action]
-    reward = press(e, pad, pad != e.position)
-    e.position = pad
-    e.num_steps = e.num_steps + 1
-    return reward, e.num_steps == e.episode_length, {
-        'position': tables['positions'][pad],
-        'pads': e.lights[e.num_lit],
-        'previous_action': tables['actions'][action],
-        'previous_reward': tables['rewards'][reward],
-    }
+  def _step(self, action: int) -> dm_env.TimeStep:
+    pad = destinations(self._size)[self._position][action]
+    reward = self._hidden.press(pad) if pad != self._position else 0
+    self._position = pad
+    self._num_steps += 1
+    ends = (dm_env.termination if self._num_steps == self._episode_length
+            else dm_env.transition)
+    return ends(float(reward), self._observation(self._actions[action], reward))
 
-
-def hide_sequence(size: int, rng: np.random.Generator) -> vector_task.Episode:
-  """Returns the part of an episode that `press` reads and changes."""
-  num_pads = size**2
-  sequence = _draw_sequence(size, rng)
-  lights = np.empty([num_pads, num_pads])
-  lights[:, sequence] = np.tri(num_pads, k=-1)
-  return vector_task.Episode(
-      sequence=sequence, num_pads=num_pads,
-      lights=memory_task.constant_rows(lights),  # Indexed by how many are lit.
-      num_lit=0,
-      num_rewarded=0,  # In the current repetition of the sequence.
-      success=False)
+  def _observation(self, previous_action: np.ndarray, reward: int
+                   ) -> dict[str, np.ndarray]:
+    return {'position': self._positions[self._position],
+            'pads': self._hidden.lights,
+            'previous_action': previous_action,
+            'previous_reward': self._rewards[reward]}
 
 
-def press(e: vector_task.Episode, pad: Any, pressed: Any) -> Any:
-  """Lights a pad or clears all lit pads, in one episode or in E of them.
+class HiddenSequence:
+  """The sequence of an episode, and which of its pads are lit.
 
-  Args:
-    e: what `hide_sequence` returns, or such episodes as `vector_task.Together` holds.
-    pad: integer or integers [E].
-    pressed: bool or bool [E], whether the pad is pressed; if not, nothing changes.
-
-  Returns:
-    The reward, a bool or bool [E].
+  Attributes:
+    sequence: pad numbers.
+    num_lit: how many pads of the sequence are lit, from its beginning.
+    success: whether the sequence was completed at least once.
   """
-  right = pressed & (pad == e.sequence[e.num_lit])
-  lit = (e.num_lit + right) * (right | (pressed ^ True))  # A wrong press clears all.
-  reward = lit > e.num_rewarded  # Never by more than one.
-  goes_on = lit < e.num_pads
-  e.num_lit = lit * goes_on
-  e.num_rewarded = (e.num_rewarded + reward) * goes_on
-  e.success = e.success | (lit == e.num_pads)
-  return reward
+
+  def __init__(self, size: int, rng: np.random.Generator):
+    """Draws a sequence over `size` x `size` pads."""
+    self.sequence = _draw_sequence(size, rng)
+    self.num_lit = 0
+    self.success = False
+    self._num_rewarded = 0  # In the current repetition of the sequence.
+    lights = np.empty([size**2, size**2])
+    lights[:, self.sequence] = np.tri(size**2, k=-1)
+    self._lights = memory_task.constant_rows(lights)  # Indexed by how many are lit.
+
+  @property
+  def next(self) -> int:
+    """The pad to be pressed."""
+    return self.sequence[self.num_lit]
+
+  @property
+  def lights(self) -> np.ndarray:
+    """Read-only float32 [size^2], 1 for a lit pad."""
+    return self._lights[self.num_lit]
+
+  def press(self, pad: int) -> int:
+    """Lights a pad, or clears all lit pads; returns the reward."""
+    self.num_lit = self.num_lit + 1 if pad == self.next else 0
+    reward = int(self.num_lit > self._num_rewarded)
+    self._num_rewarded += reward
+    if self.num_lit == len(self.sequence):
+      self.num_lit = self._num_rewarded = 0
+      self.success = True
+    return reward
 
 
 def _draw_sequence(size: int, rng: np.random.Generator) -> list[int]:

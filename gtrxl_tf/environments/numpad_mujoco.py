@@ -118,11 +118,11 @@ class NumpadMujoco(memory_task.MemoryTask):
   @property
   def sequence(self) -> tuple[int, ...]:
     """The hidden sequence of the current episode, as pad numbers."""
-    return tuple(self._episode.sequence)
+    return tuple(self._hidden.sequence)
 
   def episode_success(self) -> bool:
     """Returns whether the sequence was completed at least once."""
-    return self._episode.success
+    return self._hidden.success
 
   def informed_action(self) -> np.ndarray:
     """Returns an action that steers to the next pad, and jumps near a wrong one.
@@ -130,7 +130,7 @@ class NumpadMujoco(memory_task.MemoryTask):
     The policy is good but not optimal: it brakes on each pad instead of cutting
     corners. Wrong pads matter only while they would clear lit ones.
     """
-    target = self._episode.sequence[self._episode.num_lit]
+    target = self._hidden.next
     goal = target
     if target == self._pad:  # It can be pressed only after the ball has left it.
       ways = numpad.destinations(self._size)[target]
@@ -138,7 +138,7 @@ class NumpadMujoco(memory_task.MemoryTask):
     position, velocity = self._data.qpos[:2], self._data.qvel[:2]
     steer = 20 * (self._centres[goal] - position - 0.1 * velocity)
     ahead = self._pad_at(*(position + 0.08 * velocity), _CENTRE)
-    jump = self._episode.num_lit > 0 and ahead not in (None, self._pad, target)
+    jump = self._hidden.num_lit > 0 and ahead not in (None, self._pad, target)
     return np.clip([*steer, jump], -1, 1).astype(np.float32)
 
   def render(self, height: int = 240, width: int = 320) -> np.ndarray:
@@ -148,7 +148,7 @@ class NumpadMujoco(memory_task.MemoryTask):
     self._mujoco.mj_kinematics(self._model, self._data)
     self._mujoco.mj_camlight(self._model, self._data)
     model = self._physics.model
-    for pad, lit in enumerate(self._episode.lights[self._episode.num_lit]):
+    for pad, lit in enumerate(self._hidden.lights):
       for part in ('pad', 'centre'):
         material = model.name2id(f'lit_{part}' if lit else part, 'material')
         self._model.geom_matid[model.name2id(f'{part}_{pad}', 'geom')] = material
@@ -165,7 +165,7 @@ class NumpadMujoco(memory_task.MemoryTask):
     return checked
 
   def _reset(self) -> dm_env.TimeStep:
-    self._episode = numpad.hide_sequence(self._size, self._rng)
+    self._hidden = numpad.HiddenSequence(self._size, self._rng)
     self._num_steps = 0
     self._mujoco.mj_resetData(self._model, self._data)
     x, y = self._rng.uniform(-self._limit, self._limit, 2).tolist()
@@ -190,7 +190,7 @@ class NumpadMujoco(memory_task.MemoryTask):
       pad = self._pad_at(x, y, _CENTRE)
       if pad is not None and pad != self._pad:
         self._pad = pad
-        reward = numpad.press(self._episode, pad, pressed=True)
+        reward = self._hidden.press(pad)
     acceleration = (data.qvel[:3] - velocity) / (_CONTROL_TIMESTEP * _GRAVITY)
     self._num_steps += 1
     ends = (dm_env.termination if self._num_steps == self._episode_length
@@ -221,7 +221,7 @@ class NumpadMujoco(memory_task.MemoryTask):
         'velocity': qvel[:3].astype(np.float32),
         'acceleration': acceleration.astype(np.float32),
         'angular_velocity': (spin / (2 * np.pi)).astype(np.float32),
-        'pads': self._episode.lights[self._episode.num_lit],
+        'pads': self._hidden.lights,
         'previous_action': previous_action,
         'previous_reward': self._rewards[reward],
     }

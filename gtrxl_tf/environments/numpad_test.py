@@ -230,12 +230,14 @@ class NumpadTest(parameterized.TestCase):
       for _ in range(num_random_steps):
         environment.step(rng.integers(9))
       # A step replaces attributes and writes into none of them.
-      start = dict(vars(environment.episode))
+      parts = environment, environment._hidden
+      start = [dict(vars(part)) for part in parts]
       informed = sum(environment.step(environment.informed_action()).reward
                      for _ in range(horizon))
       best = 0
       for actions in itertools.product([0, 1, 2, 3, 5, 6, 7, 8], repeat=horizon):
-        vars(environment.episode).update(start)
+        for part, attributes in zip(parts, start):
+          vars(part).update(attributes)
         best = max(best, sum(environment.step(a).reward for a in actions))
       self.assertEqual(informed, best)
 

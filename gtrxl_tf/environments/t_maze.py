@@ -5,18 +5,19 @@ This is the variant of *RATE* (appendix, "T-Maze"), after Ni et al. (2023).
 
 from typing import Literal, Optional
 
+import dm_env
 from dm_env import specs
 import numpy as np
 
+from gtrxl_tf.environments import memory_task
 from gtrxl_tf.environments import rendering
-from gtrxl_tf.environments import vector_task
 from gtrxl_tf.settings import config
 
 LEFT, UP, RIGHT, DOWN = range(4)
 
 
 @config.configurable
-class TMaze(vector_task.VectorTask):
+class TMaze(memory_task.MemoryTask):
   """A corridor of `corridor_length` steps to a junction, and one turn there.
 
   The agent starts at x = 0; the junction is at x = L = `corridor_length`. In the
@@ -81,56 +82,61 @@ class TMaze(vector_task.VectorTask):
     self._max_length = corridor_length
     self._penalty = penalty
     self._flag_distance = 1 if flag == 'before' else 0
-    self._reset()
+    self._reset()  # Every attribute of an episode exists from here on.
+
+  def episode_success(self) -> bool:
+    return self._success
 
   def informed_action(self) -> int:
     """Returns the action that goes to the junction and turns there as the clue said."""
-    if self.episode.x < self.episode.length:
+    if self._x < self._length:
       return RIGHT
-    return UP if self.episode.clue == 1 else DOWN
+    return UP if self._clue == 1 else DOWN
 
   def persistent_action(self) -> int:
     """Returns the action of an agent that always turns up (RATE, Figure 4)."""
-    return RIGHT if self.episode.x < self.episode.length else UP
+    return RIGHT if self._x < self._length else UP
 
   def render(self) -> np.ndarray:
     """Returns a picture, uint8 [H, W, 3]; the correct end is always green."""
     cells = {(row, column): rendering.WALL
-             for row in (0, 2) for column in range(self.episode.length)}
-    cells[1 - self.episode.clue, self.episode.length] = rendering.GOAL
+             for row in (0, 2) for column in range(self._length)}
+    cells[1 - self._clue, self._length] = rendering.GOAL
     return rendering.draw_grid(
-        3, self.episode.length + 1, cells, (1 - self.episode.y, self.episode.x),
-        max(4, min(24, 640 // (self.episode.length + 1))))
+        3, self._length + 1, cells, (1 - self._y, self._x),
+        max(4, min(24, 640 // (self._length + 1))))
 
   def observation_spec(self) -> specs.BoundedArray:
     return specs.BoundedArray(
         [4], np.float32, [-1, -1, 0, -1], [1, 1, 1, 1], 'y_clue_flag_noise')
 
-  def _begin(self) -> tuple[vector_task.Episode, np.ndarray]:
-    length = self._max_length
+  def _reset(self) -> dm_env.TimeStep:
+    self._length = self._max_length
     if self._min_length is not None:
-      length = int(self._rng.integers(self._min_length, self._max_length + 1))
-    max_steps = length + 2
-    clue = 2 * int(self._rng.integers(2)) - 1
-    noise = self._rng.integers(-1, 2, size=max_steps + 1).tolist()
-    flag_x = length - self._flag_distance
-    episode = vector_task.Episode(
-        length=length, max_steps=max_steps, flag_x=flag_x, clue=clue,
-        noise=noise + [0] * (self._max_length - length),
-        standing_reward=0.0 - self._penalty / length,
-        x=0, y=0, num_steps=0, success=False)
-    return episode, vector_task.features(0, clue, flag_x == 0, noise[0])
+      self._length = int(self._rng.integers(self._min_length, self._max_length + 1))
+    self._clue = 2 * int(self._rng.integers(2)) - 1
+    self._noise = self._rng.integers(-1, 2, size=self._length + 3).tolist()
+    self._x = self._y = self._num_steps = 0
+    self._success = False
+    return dm_env.restart(self._observation(self._clue))
 
-  @staticmethod
-  def advance(tables, e, action) -> vector_task.Outcome:
-    turns = (e.x == e.length) & ((action == UP) | (action == DOWN))
-    e.y = turns * (RIGHT - action)  # 1 for UP, -1 for DOWN.
-    e.success = e.y == e.clue
-    advances = (action == RIGHT) & (e.x < e.length)
-    e.x = e.x + advances - ((action == LEFT) & (e.x > 0))
-    e.num_steps = e.num_steps + 1
-    flag = (e.y == 0) & (e.x == e.flag_x)
-    reward = e.success + (1 - (turns | advances)) * e.standing_reward
-    last = turns | (e.num_steps == e.max_steps)
-    return reward, last, vector_task.features(
-        e.y, 0 * e.y, flag, e.noise[e.num_steps])
+  def _step(self, action: int) -> dm_env.TimeStep:
+    self._num_steps += 1
+    reward = 0.0
+    turns = self._x == self._length and action in (UP, DOWN)
+    if turns:
+      self._y = 1 if action == UP else -1
+      self._success = self._y == self._clue
+      reward = float(self._success)
+    elif action == RIGHT and self._x < self._length:
+      self._x += 1
+    else:
+      self._x -= action == LEFT and self._x > 0
+      reward = 0.0 - self._penalty / self._length
+    last = turns or self._num_steps == self._length + 2
+    ends = dm_env.termination if last else dm_env.transition
+    return ends(reward, self._observation(clue=0))
+
+  def _observation(self, clue: int) -> np.ndarray:
+    flag = self._y == 0 and self._x == self._length - self._flag_distance
+    return np.array([self._y, clue, flag, self._noise[self._num_steps]], np.float32)

@@ -1,18 +1,14 @@
 """Many tasks of a family, stepped together, in which a source learns.
 
 A task never changes, and its episodes follow each other without a step between them:
-what was learned in one episode helps in the next. `SingleTask` makes a dm_env
-environment from a batch of one, so that the rules of a task are written once.
+what was learned in one episode helps in the next.
 """
 
 import abc
 from typing import Literal, NamedTuple
 
-import dm_env
 from dm_env import specs
 import numpy as np
-
-from gtrxl_tf.environments import memory_task
 
 Split = Literal['training', 'evaluation']
 
@@ -44,14 +40,7 @@ class TaskBatch(abc.ABC):
     self.num_actions = num_actions
 
   def step(self, actions: np.ndarray) -> Outcome:
-    """Steps every task; where an episode ends, the next one begins.
-
-    Args:
-      actions: integers [B].
-
-    Raises:
-      ValueError: the actions have another shape or dtype, or are out of range.
-    """
+    """Steps every task by `actions`, integers [B]; after an episode the next one begins."""
     actions = np.asarray(actions)
     if actions.shape != (self.num_tasks,) or actions.dtype.kind not in 'iu':
       raise ValueError(f'actions have shape {actions.shape} and dtype {actions.dtype}: '
@@ -118,44 +107,6 @@ class TaskFamily(abc.ABC):
 
     No task is in both splits.
     """
-
-
-class SingleTask(memory_task.MemoryTask):
-  """A batch of one task as a dm_env environment."""
-
-  def __init__(self, tasks: TaskBatch):
-    super().__init__(tasks.num_actions, seed=None)
-    self._tasks = tasks
-    self._state = tasks.state
-    self._success = False
-
-  def observation_spec(self) -> specs.BoundedArray:
-    return self._tasks.observation_spec()
-
-  def episode_success(self) -> bool:
-    """Returns whether the episode terminated before it was cut off."""
-    return self._success
-
-  def informed_action(self) -> int:
-    """Returns an action that finishes the task without delay, given its targets."""
-    return int(self._tasks.informed_actions()[0])
-
-  def _reset(self) -> dm_env.TimeStep:
-    self._tasks.restart()
-    self._state = self._tasks.state
-    self._success = False
-    return dm_env.restart(self._observation())
-
-  def _step(self, action: int) -> dm_env.TimeStep:
-    outcome = self._tasks.step(np.array([action]))
-    self._state = outcome.state
-    self._success = bool(outcome.terminated[0])
-    ends = (dm_env.termination if self._success else
-            dm_env.truncation if outcome.truncated[0] else dm_env.transition)
-    return ends(float(outcome.reward[0]), self._observation())
-
-  def _observation(self) -> np.ndarray:
-    return self._tasks.observe(self._state)[0]
 
 
 def informed_return(tasks: TaskBatch) -> np.ndarray:

@@ -11,7 +11,7 @@ from dm_env import test_utils
 import numpy as np
 
 from gtrxl_tf import environments
-from gtrxl_tf.environments import batched
+from gtrxl_tf.environments import batched_environment
 from gtrxl_tf.environments import wrappers
 from gtrxl_tf.settings import config
 
@@ -157,7 +157,7 @@ class WrappersTest(parameterized.TestCase):
       ([functools.partial(wrappers.RepeatAction, repeats=2), _ALL['ScaleReward'],
         wrappers.FrameStack],))
   def test_the_return_that_is_reported_is_that_of_the_environment(self, wrapped):
-    batch = batched.BatchedEnvironment(
+    batch = batched_environment.BatchedEnvironment(
         [environments.make('Experiment', Count, seed=i, wrappers=wrapped)
          for i in range(2)])
     batch.reset()
@@ -237,7 +237,7 @@ class WrappersTest(parameterized.TestCase):
     self.assertEqual(spec['action_mask'], Count().observation_spec()['action_mask'])
 
   def test_fits_a_batch(self):
-    batch = batched.BatchedEnvironment([wrappers.FrameStack(Count()) for _ in range(2)])
+    batch = batched_environment.BatchedEnvironment([wrappers.FrameStack(Count()) for _ in range(2)])
     self.assertEqual(batch.reset().observation['image'].shape, (2, 2, 3, 4))
 
   @parameterized.parameters(

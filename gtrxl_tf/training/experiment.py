@@ -187,7 +187,7 @@ class Experiment(abc.ABC):
     *seeds, of_actions = map(int, seeds_lib.sequence(
         self.seed, stream, *numbers).generate_state(count + 1))
     tasks = self.tasks_of(count, first)
-    batch = environments.batch(
+    batch = environments.BatchedEnvironment(
         [wrap(self._make_environment(seed, self._task_settings[task]))
          for seed, task in zip(seeds, tasks)], tasks, of_actions)
     batch.watched = ()  # All parts of a run would warn.

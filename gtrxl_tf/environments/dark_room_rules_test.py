@@ -1,16 +1,16 @@
-"""Tests for dark_room_batch, against the rules in plain Python, and of the splits."""
+"""Tests for dark_room, against the rules in plain Python, and of the splits."""
 
 from absl.testing import absltest
 from absl.testing import parameterized
 import numpy as np
 
-from gtrxl_tf.environments import dark_room_batch
+from gtrxl_tf.environments import dark_room
 from gtrxl_tf.environments import task_batch
-from gtrxl_tf.environments.dark_room_batch import DOWN
-from gtrxl_tf.environments.dark_room_batch import LEFT
-from gtrxl_tf.environments.dark_room_batch import NONE
-from gtrxl_tf.environments.dark_room_batch import RIGHT
-from gtrxl_tf.environments.dark_room_batch import UP
+from gtrxl_tf.environments.dark_room import DOWN
+from gtrxl_tf.environments.dark_room import LEFT
+from gtrxl_tf.environments.dark_room import NONE
+from gtrxl_tf.environments.dark_room import RIGHT
+from gtrxl_tf.environments.dark_room import UP
 from gtrxl_tf.settings import config
 
 
@@ -56,12 +56,12 @@ class DarkRoomsTest(parameterized.TestCase):
 
   @parameterized.parameters((127.0, np.int8), (200.0, np.float32), (0.5, np.float32))
   def test_the_goals_reward_is_stored_as_it_is(self, reward, dtype):
-    family = dark_room_batch.DarkRoomFamily('drld', size=5, dense_goal_reward=reward)
+    family = dark_room.DarkRoomFamily('drld', size=5, dense_goal_reward=reward)
     self.assertEqual(family.make('training', 1, seed=1).reward_spec().dtype, dtype)
 
-  @parameterized.product(name=list(dark_room_batch.SETTINGS), dense_goal_reward=(0, 1))
+  @parameterized.product(name=list(dark_room.SETTINGS), dense_goal_reward=(0, 1))
   def test_random_play_follows_the_rules(self, name, dense_goal_reward):
-    family = dark_room_batch.DarkRoomFamily(
+    family = dark_room.DarkRoomFamily(
         name, size=5, dense_goal_reward=float(dense_goal_reward))
     rooms = family.make('training', 20, seed=1)
     singles = [_Reference(targets, family.setting, dense_goal_reward)
@@ -85,7 +85,7 @@ class DarkRoomsTest(parameterized.TestCase):
 
   def test_only_the_source_sees_the_key(self):
     key, door = [2, 1], [0, 1]
-    rooms = dark_room_batch.DarkRooms([[key, door]], 3, 50, 'normal')
+    rooms = dark_room.DarkRooms([[key, door]], 3, 50, 'normal')
     expected = [  # The centre is cell 4 of 9; with the key a state is 9 higher.
         (LEFT, 3, 0, [0, 1]), (RIGHT, 4, 0, [1, 1]), (RIGHT, 9 + 5, 1, key),
         (NONE, 9 + 5, 0, key), (LEFT, 9 + 4, 0, [1, 1]), (LEFT, 9 + 3, 1, door)]
@@ -97,7 +97,7 @@ class DarkRoomsTest(parameterized.TestCase):
     self.assertEqual(rooms.state, 4)  # Without the key again.
 
   def test_a_goal_reached_in_the_last_step_is_no_truncation(self):
-    rooms = dark_room_batch.DarkRooms([[[2, 2]], [[0, 0]]], 3, 2, 'quick')
+    rooms = dark_room.DarkRooms([[[2, 2]], [[0, 0]]], 3, 2, 'quick')
     rooms.step(np.array([RIGHT, RIGHT]))
     outcome = rooms.step(np.array([UP, UP]))
     np.testing.assert_array_equal(outcome.terminated, [True, False])
@@ -108,7 +108,7 @@ class DarkRoomsTest(parameterized.TestCase):
   def test_the_informed_return(self, name, expected):
     # Distances of random cells: from the centre 6.5 (13 x 13) and 4.5 (9 x 9), and of
     # two of them 5.93 + 0.
-    rooms = dark_room_batch.DarkRoomFamily(name).make('training', 2000, seed=0)
+    rooms = dark_room.DarkRoomFamily(name).make('training', 2000, seed=0)
     self.assertAlmostEqual(
         task_batch.informed_return(rooms).mean(), expected, delta=0.25)
 
@@ -116,7 +116,7 @@ class DarkRoomsTest(parameterized.TestCase):
       (np.array([0, 5]), r'are in \[0, 5\]: expected'),
       (np.array([0]), r'shape \(1,\)'), (np.array([0., 1.]), 'float64'))
   def test_refuses_actions_that_do_not_exist(self, actions, message):
-    rooms = dark_room_batch.DarkRooms([[[2, 2]], [[0, 0]]], 3, 2, 'quick')
+    rooms = dark_room.DarkRooms([[[2, 2]], [[0, 0]]], 3, 2, 'quick')
     with self.assertRaisesRegex(ValueError, message):
       rooms.step(actions)
 
@@ -129,7 +129,7 @@ class DarkRoomFamilyTest(parameterized.TestCase):
       ('dktdlq', 6320, 20_000), ('dktdld', 14_280, 24_500))
   def test_table_s1_and_targets_that_are_kept_for_evaluation(
       self, name, num_tasks, num_steps):
-    family = dark_room_batch.DarkRoomFamily(name)
+    family = dark_room.DarkRoomFamily(name)
     self.assertEqual(family.num_steps, num_steps)
     training, evaluation = (
         {tuple(targets.ravel()) for targets in family.targets(split)}
@@ -141,14 +141,14 @@ class DarkRoomFamilyTest(parameterized.TestCase):
       rooms = family.make(split, 100, seed=0)
       drawn = {tuple(targets.ravel()) for targets in rooms.targets}
       self.assertContainsSubset(drawn, tasks)
-    another = dark_room_batch.DarkRoomFamily(name, split_seed=1)
+    another = dark_room.DarkRoomFamily(name, split_seed=1)
     self.assertFalse(np.array_equal(another.targets('evaluation'),
                                     family.targets('evaluation')))
 
   @parameterized.parameters(('dktd', 80), ('dktdln', 120))
   def test_cells_of_keys_and_doors_can_be_kept_for_evaluation(self, name, num_cells):
     def cells(split_by):
-      family = dark_room_batch.DarkRoomFamily(name, split_by=split_by)
+      family = dark_room.DarkRoomFamily(name, split_by=split_by)
       return [{tuple(cell) for cell in family.targets(split).reshape(-1, 2)}
               for split in ('training', 'evaluation')]
     training, evaluation = cells('tasks')
@@ -159,21 +159,21 @@ class DarkRoomFamilyTest(parameterized.TestCase):
     self.assertLen(training | evaluation, num_cells)
 
   def test_one_target_is_split_equally_by_task_and_by_cell(self):
-    family = dark_room_batch.DarkRoomFamily('dr', split_by='cells')
+    family = dark_room.DarkRoomFamily('dr', split_by='cells')
     self.assertEqual(family.targets('evaluation')[:, 0].tolist(), _DR_EVALUATION)
 
   def test_the_split_is_the_same_everywhere(self):
-    family = dark_room_batch.DarkRoomFamily('dr')
+    family = dark_room.DarkRoomFamily('dr')
     self.assertEqual(family.targets('evaluation')[:, 0].tolist(), _DR_EVALUATION)
 
   def test_refuses_splits_without_tasks(self):
     with self.assertRaisesRegex(config.ConfigError, 'leaves tasks for evaluation'):
-      dark_room_batch.DarkRoomFamily('dr', training_share=1.0)
+      dark_room.DarkRoomFamily('dr', training_share=1.0)
     # No pair can be made of one cell.
     with self.assertRaisesRegex(config.ConfigError, 'for evaluation, of 8 cells'):
-      dark_room_batch.DarkRoomFamily('dktd', size=3, split_by='cells')
+      dark_room.DarkRoomFamily('dktd', size=3, split_by='cells')
     with self.assertRaisesRegex(config.ConfigError, "setting = 'drl': expected one of"):
-      dark_room_batch.DarkRoomFamily('drl')
+      dark_room.DarkRoomFamily('drl')
 
 
 _DR_EVALUATION = [[6, 0], [4, 3], [7, 4], [8, 3], [1, 8], [4, 5],
