@@ -1,18 +1,20 @@
 """Converts environments of the package gymnasium to dm_env's interface."""
 
+import functools
 import importlib
-import itertools
+import operator
 import os
 import re
-from typing import Any, Mapping, Optional, Tuple
+from typing import Any, Callable, Mapping, NamedTuple, Optional, Sequence, Tuple
 import warnings
 
+from absl import logging
 import dm_env
 from dm_env import specs
 import numpy as np
 import tree
 
-from gtrxl_tf.environments import gymnasium_spaces as spaces
+from gtrxl_tf.environments import instructions
 from gtrxl_tf.environments import memory_task
 from gtrxl_tf.environments import optional
 from gtrxl_tf.environments import rendering
@@ -25,10 +27,9 @@ OLD_GYM_MEND = (
     'env=...), of the package shimmy, or GymV26CompatibilityV0 for gym 0.26')
 _RESET = '`def reset(self, *, seed=None, options=None)`'
 
-# Where a mask of actions may come from, in the order in which they are tried. The last is
-# a method, which sb3-contrib calls.
-_INFO_MASK, _MASK_METHOD = f"info['{specs_lib.MASK}']", 'action_masks()'
-_MASKS = f"observation['{specs_lib.MASK}']", _INFO_MASK, _MASK_METHOD
+# Where a mask of actions may come from. The last is a method, which sb3-contrib calls.
+_OBSERVED_MASK, _INFO_MASK, _MASK_METHOD = (
+    f"observation['{specs_lib.MASK}']", f"info['{specs_lib.MASK}']", 'action_masks()')
 
 # Packages that register ids when they are imported, by the beginning of the id.
 _REGISTERED_BY = {
@@ -82,13 +83,7 @@ class FromGymnasium(memory_task.Episodic):
       if not hasattr(task, name):
         raise config.ConfigError(
             f'{owner} has no {name}: expected one of gymnasium.spaces, as its attribute')
-    observation = spaces.convert(
-        task.observation_space, 'observation', owner, max_words)
-    action = spaces.convert(task.action_space, 'action', owner)
-    if observation is None:
-      raise config.ConfigError(
-          f'{owner} has only texts as observations: expected max_words of '
-          'GymnasiumEnvironment, or of environments.FromGymnasium, to be set')
+    action = _convert(task.action_space, 'action', owner)
     self._decode, self._action_spec = action.decode, action.spec
     self._num_actions = sum(
         sum(specs_lib.num_values(spec)) for spec in tree.flatten(action.spec)
@@ -104,14 +99,19 @@ class FromGymnasium(memory_task.Episodic):
       self._first = seen, info = self._checked_reset(returned)
     except ValueError as error:
       raise config.ConfigError(str(error)) from error
-    observation = spaces.convert(task.observation_space, 'observation', owner, max_words,
-                                 greatest=spaces.cells(task, seen))
+    observation = _convert(task.observation_space, 'observation', owner, max_words,
+                           greatest=_cells(task, seen))
+    if observation is None:
+      raise config.ConfigError(
+          f'{owner} has only texts as observations: expected max_words of '
+          'GymnasiumEnvironment, or of environments.FromGymnasium, to be set')
     self._encode, self._observation_spec = observation.encode, observation.spec
     is_dict = isinstance(observation.spec, dict)
     self._action_masks = getattr(self, 'action_masks', None)
-    has = (is_dict and specs_lib.MASK in observation.spec, specs_lib.MASK in info,
-           self._action_masks is not None)
-    self._mask_name = next(itertools.compress(_MASKS, has), None)
+    self._mask_name = (
+        _OBSERVED_MASK if is_dict and specs_lib.MASK in observation.spec else
+        _INFO_MASK if specs_lib.MASK in info else
+        _MASK_METHOD if self._action_masks is not None else None)
     self._nested = self._mask_name is not None and not is_dict
     if self._mask_name is not None:
       if not self._num_actions:
@@ -144,10 +144,15 @@ class FromGymnasium(memory_task.Episodic):
     if not isinstance(stepped, tuple) or len(stepped) != 5:
       raise ValueError(f'{self._owner}.step returned {_came(stepped)}: expected '
                        'observation, reward, terminated, truncated and info')
-    observation, reward, terminated, truncated, info = stepped
-    reward = float(self._number('reward', reward, 'a number'))
-    terminated = self._number('terminated', terminated, 'True or False')
-    truncated = self._number('truncated', truncated, 'True or False')
+    observation, *outcome, info = stepped
+    try:
+      reward, terminated, truncated = (np.asarray(x).item() for x in outcome)
+      reward = float(reward)
+    except (TypeError, ValueError) as error:
+      raise ValueError(
+          f'{self._owner}.step returned reward = {_shown(outcome[0])}, terminated = '
+          f'{_shown(outcome[1])} and truncated = {_shown(outcome[2])}: expected a number '
+          'and two bools') from error
     observation = self._observation(observation, info, terminated, truncated)
     if terminated:
       return dm_env.termination(reward, observation)
@@ -187,21 +192,11 @@ class FromGymnasium(memory_task.Episodic):
     if isinstance(returned, tuple) and len(returned) == 2:
       if isinstance(returned[1], Mapping):
         return returned
-      came = f'info = {spaces.shown(returned[1])}'
+      came = f'info = {_shown(returned[1])}'
     else:
       came = _came(returned)
     raise ValueError(f'{self._owner}.reset returned {came}: expected observation and '
                      'info, a dictionary, as in `return observation, {}`')
-
-  def _number(self, name: str, value: Any, expected: str) -> Any:
-    """Returns a number or bool that `step` returned, perhaps in an array of size 1."""
-    if isinstance(value, (float, bool)):
-      return value
-    number = np.asarray(value) if np.ndim(value) == 0 or np.size(value) == 1 else None
-    if number is None or number.dtype.kind not in 'biuf':
-      raise ValueError(f'{self._owner}.step returned {name} = {spaces.shown(value)}: '
-                       f'expected {expected}')
-    return number.item()
 
   def _observation(self, value: Any, info: Mapping[str, Any], terminated: bool = False,
                    truncated: bool = False) -> Any:
@@ -296,4 +291,129 @@ class GymnasiumEnvironment(FromGymnasium):
 def _came(returned: Any) -> str:
   """Describes a value that is not the tuple it should be."""
   return (f'{len(returned)} values' if isinstance(returned, tuple)
-          else spaces.shown(returned))
+          else _shown(returned))
+
+
+def _shown(value: Any) -> str:
+  """Returns the beginning of a value's text, in one line."""
+  return f'{" ".join(repr(value).split()):.80}'
+
+
+def _cells(task: Any, seen: Any) -> dict[int, int]:
+  """Returns the greatest value of arrays of MiniGrid's cells, by the `id` of their space.
+
+  MiniGrid declares cells, indices of kind, colour and state, as bytes from 0 to 255. What
+  a wrapper of the task puts in their place counts as cells, such as crops and stacks,
+  unless `seen`, the first observation, has the larger values of pictures.
+  """
+  base = task.unwrapped
+  if not any(x.__module__.startswith('minigrid.') for x in type(base).__mro__):
+    return {}
+  kinds = importlib.import_module('minigrid.core.constants').OBJECT_TO_IDX
+
+  def greatest(env: Any) -> dict[int, int]:  # Of all arrays of bytes.
+    bytes_ = [id(space) for space in tree.flatten(env.observation_space)
+              if np.any(getattr(space, 'high', 0) == 255)]
+    if env is base:
+      return dict.fromkeys(bytes_, max(kinds.values()))
+    inner, names = greatest(env.env), {x.__name__ for x in type(env).__mro__}
+    replaced = [inner[x] for x in inner.keys() - bytes_]
+    most = 1 if 'OneHotPartialObsWrapper' in names else min(replaced, default=255)
+    return {x: inner.get(x, most) for x in bytes_}
+
+  found = greatest(task)
+  return {id(x): found[id(x)] for path, x in tree.flatten_with_path(task.observation_space)
+          if id(x) in found and np.max(
+              functools.reduce(operator.getitem, path, seen)) <= found[id(x)]}
+
+
+class _Converted(NamedTuple):
+  """A space as a nest of specs, and functions that convert its values."""
+  spec: Any
+  encode: Callable[[Any], Any]  # From gymnasium's to the spec's.
+  decode: Callable[[Any], Any]  # From the spec's to gymnasium's.
+
+
+def _convert(space: Any, kind: str, owner: str, max_words: Optional[int] = None,
+             path: Sequence[Any] = (), greatest: Mapping[int, int] = {}
+             ) -> Optional[_Converted]:
+  """Converts a space of a `kind`, 'observation' or 'action'; None if it is left out.
+
+  `path` has the keys of the space within others; `_cells` returns `greatest`.
+  """
+  name = str(path[-1]) if path else kind
+  where = kind + ''.join(f'[{key!r}]' for key in path)
+  spaces = importlib.import_module('gymnasium').spaces
+  if isinstance(space, (spaces.Dict, spaces.Tuple)) and space.spaces:
+    items = space.spaces.items() if hasattr(space, 'keys') else enumerate(space.spaces)
+    parts = {key: _convert(inner, kind, owner, max_words, [*path, key], greatest)
+             for key, inner in items}
+    parts = {key: part for key, part in parts.items() if part is not None}
+    join = dict if hasattr(space, 'keys') else lambda values: tuple(values.values())
+    return _nest(parts, join, f'{owner}: {where}') if parts else None
+  if isinstance(space, (spaces.Discrete, spaces.MultiDiscrete)) and 0 not in space.shape:
+    num = space.nvec if space.shape else space.n
+    converted = _same(specs_lib.integers(num, space.start, name), space)
+    # Tasks use a single integer as an index.
+    return converted if space.shape else converted._replace(decode=space.dtype.type)
+  if isinstance(space, spaces.MultiBinary):
+    return _same(specs.BoundedArray(space.shape, np.int8, 0, 1, name), space)
+  if isinstance(space, spaces.Box) and space.dtype.kind in 'biuf':
+    bounds = space.low, np.where(
+        space.high == 255, greatest.get(id(space), 255), space.high).astype(space.dtype)
+    if space.dtype.kind in 'iu' and all(np.all(x == x.flat[:1]) for x in bounds):
+      bounds = [x.flat[0] for x in bounds]  # Arrays would be as large as an image.
+    return _same(specs.BoundedArray(space.shape, space.dtype, *bounds, name), space)
+  # Texts are known by their dtype: MiniGrid's missions are not of class `Text`.
+  dtype = getattr(space, 'dtype', None)
+  if kind == 'observation' and getattr(dtype, 'kind', None) == 'U':
+    if max_words is None:
+      logging.log_first_n(
+          logging.WARNING, '%s: the text %s is left out; max_words of '
+          'GymnasiumEnvironment or environments.FromGymnasium keeps texts', 1, owner,
+          where)
+      return None
+    return _Converted(
+        specs.BoundedArray([max_words], np.int32, 0, instructions.VOCABULARY_SIZE, name),
+        lambda value: instructions.hash_instruction(str(value), max_words), str)
+  raise config.ConfigError(
+      f'{owner} has {kind}s{where[len(kind):]} of {space}: expected Box, Discrete, '
+      'MultiDiscrete, MultiBinary, or Dict or Tuple of these, from gymnasium.spaces; a '
+      'wrapper such as FilterObservation leaves out others')
+
+
+def _nest(parts: Mapping[Any, _Converted], join: Callable[[dict], Any], where: str
+          ) -> _Converted:
+  """Joins the parts of a Dict or a Tuple, which `where` names in errors."""
+  def encode(value: Any) -> Any:
+    try:
+      entries = {key: value[key] for key in parts}
+    except (KeyError, IndexError, TypeError) as error:
+      came = (f'has the entries {list(value)}' if isinstance(value, Mapping)
+              else f'= {_shown(value)}')
+      expected = (f'a dictionary with the entries {list(parts)}' if join is dict
+                  else f'a tuple of {len(parts)} values')
+      raise ValueError(f'{where} {came:.200}: expected {expected}') from error
+    return join({key: part.encode(entries[key]) for key, part in parts.items()})
+
+  return _Converted(
+      join({key: part.spec for key, part in parts.items()}), encode,
+      lambda value: join({k: part.decode(value[k]) for k, part in parts.items()}))
+
+
+def _same(spec: specs.Array, space: Any) -> _Converted:
+  """Converts the dtype of arrays only."""
+  def encode(value: Any) -> Any:
+    try:
+      value = np.asarray(value)
+    except ValueError:  # Its parts have different lengths.
+      return value
+    # Many tasks return float64 for float32. `BatchedEnvironment` refuses the rest.
+    if value.dtype != spec.dtype and np.can_cast(value.dtype, spec.dtype, 'same_kind'):
+      cast = value.astype(spec.dtype)
+      # Integers that do not fit wrap.
+      if value.dtype.kind == 'f' or (cast == value).all():
+        return cast
+    return value
+
+  return _Converted(spec, encode, lambda value: np.asarray(value, space.dtype))
