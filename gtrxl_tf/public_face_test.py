@@ -45,19 +45,6 @@ class PublicFaceTest(parameterized.TestCase):
                        'if name in sys.modules])')
     self.assertEqual(loaded, '')
 
-  def test_environments_with_their_own_packages_are_imported_when_used(self):
-    before, after = _python("""
-import sys
-from gtrxl_tf import environments
-loaded = lambda: print(*[name for name in dir(environments)
-                         if f'gtrxl_tf.environments.{name}' in sys.modules])
-loaded()
-environments.Atari, environments.AppleMaze
-loaded()""")
-    self.assertContainsSubset(['t_maze', 'numpad'], before.split())
-    self.assertContainsSubset(['apple_maze', 'atari', 'maze_room'],
-                              set(after.split()) - set(before.split()))
-
   @pytest.mark.medium
   def test_losses_offer_their_modules(self):
     [loaded] = _python('import gtrxl_tf; print(gtrxl_tf.losses.vmpo.__name__)')

@@ -23,31 +23,36 @@ The last nine need packages of the extra `envs` or, for `DMLab`, one built from 
 The classes can be imported without these packages, which only their use needs.
 """
 
-import importlib
-from typing import TYPE_CHECKING
-
 from gtrxl_tf.environments.action_recall import ActionAssociativeRetrieval
 from gtrxl_tf.environments.action_recall import ActionRecall
+from gtrxl_tf.environments.apple_maze import AppleMaze
+from gtrxl_tf.environments.atari import Atari
 from gtrxl_tf.environments.bandit import BanditFamily
 from gtrxl_tf.environments.batched_environment import BatchedEnvironment
 from gtrxl_tf.environments.batched_environment import BatchedTimeStep
 from gtrxl_tf.environments.batched_environment import EnvironmentFailed
+from gtrxl_tf.environments.bsuite import Bsuite
 from gtrxl_tf.environments.dark_room import DarkKeyToDoor
 from gtrxl_tf.environments.dark_room import DarkRoom
 from gtrxl_tf.environments.dark_room import DarkRoomFamily
+from gtrxl_tf.environments.dmlab import DMLab
 from gtrxl_tf.environments.gymnasium import FromGymnasium
 from gtrxl_tf.environments.gymnasium import GymnasiumEnvironment
 from gtrxl_tf.environments.making import make
 from gtrxl_tf.environments.making import task_settings
+from gtrxl_tf.environments.memory_maze import MemoryMaze
 from gtrxl_tf.environments.memory_task import informed_return
 from gtrxl_tf.environments.memory_task import MemoryTask
+from gtrxl_tf.environments.minigrid_memory import MinigridMemory
 from gtrxl_tf.environments.numpad import Numpad
-from gtrxl_tf.environments.random_actions import random_action
-from gtrxl_tf.environments.random_actions import random_value
+from gtrxl_tf.environments.numpad_mujoco import NumpadMujoco
 from gtrxl_tf.environments.specs import NamedActions
+from gtrxl_tf.environments.specs import random_action
+from gtrxl_tf.environments.specs import random_value
 from gtrxl_tf.environments.t_maze import TMaze
 from gtrxl_tf.environments.task_batch import TaskBatch
 from gtrxl_tf.environments.task_batch import TaskFamily
+from gtrxl_tf.environments.vizdoom_two_colors import VizdoomTwoColors
 from gtrxl_tf.environments.wrappers import ClipReward
 from gtrxl_tf.environments.wrappers import FrameStack
 from gtrxl_tf.environments.wrappers import RepeatAction
@@ -56,16 +61,6 @@ from gtrxl_tf.environments.wrappers import ShrinkImages
 from gtrxl_tf.environments.wrappers import stacked_spec
 from gtrxl_tf.environments.wrappers import StepLimit
 from gtrxl_tf.environments.wrappers import Wrapper
-
-if TYPE_CHECKING:
-  from gtrxl_tf.environments.apple_maze import AppleMaze
-  from gtrxl_tf.environments.atari import Atari
-  from gtrxl_tf.environments.bsuite import Bsuite
-  from gtrxl_tf.environments.dmlab import DMLab
-  from gtrxl_tf.environments.memory_maze import MemoryMaze
-  from gtrxl_tf.environments.minigrid_memory import MinigridMemory
-  from gtrxl_tf.environments.numpad_mujoco import NumpadMujoco
-  from gtrxl_tf.environments.vizdoom_two_colors import VizdoomTwoColors
 
 __all__ = [
     'ActionAssociativeRetrieval', 'ActionRecall', 'AppleMaze', 'Atari', 'BanditFamily',
@@ -76,26 +71,3 @@ __all__ = [
     'ScaleReward', 'ShrinkImages', 'StepLimit', 'TMaze', 'TaskBatch', 'TaskFamily',
     'VizdoomTwoColors', 'Wrapper', 'informed_return', 'make', 'random_action',
     'random_value', 'stacked_spec', 'task_settings']
-
-# The classes that are imported when they are first used, and their modules.
-_LAZY = {
-    'AppleMaze': 'apple_maze',
-    'Atari': 'atari',
-    'Bsuite': 'bsuite',
-    'DMLab': 'dmlab',
-    'MemoryMaze': 'memory_maze',
-    'MinigridMemory': 'minigrid_memory',
-    'NumpadMujoco': 'numpad_mujoco',
-    'VizdoomTwoColors': 'vizdoom_two_colors',
-}
-
-
-def __getattr__(name: str) -> object:
-  """Imports the module of an environment (PEP 562)."""
-  if name not in _LAZY:
-    raise AttributeError(f'module {__name__!r} has no attribute {name!r}')
-  return getattr(importlib.import_module(f'{__name__}.{_LAZY[name]}'), name)
-
-
-def __dir__() -> list[str]:
-  return sorted({*globals(), *__all__})

@@ -1,14 +1,13 @@
 """Steps many environments in turn and batches their time steps."""
 
-from typing import Any, Callable, Iterable, Iterator, NamedTuple, Optional, Sequence
+import re
+from typing import Any, Callable, Iterable, Iterator, Mapping, NamedTuple, Optional, Sequence
 
 import dm_env
 from dm_env import specs
 import numpy as np
 import tree
 
-from gtrxl_tf.environments import batched_specs
-from gtrxl_tf.environments import random_actions
 from gtrxl_tf.environments import scale_warnings
 from gtrxl_tf.environments import specs as specs_lib
 from gtrxl_tf.settings import config
@@ -16,6 +15,7 @@ from gtrxl_tf.settings import config
 # What an environment may raise. Its sys.exit() must not end a run as if all were well.
 ERRORS = Exception, SystemExit
 
+_KEY = re.compile(r'[A-Za-z0-9_./-]+')
 _MASK = f'observation[{specs_lib.MASK!r}]'
 _STEP_TYPES = tuple(dm_env.StepType)
 _FIRST, _MID, _LAST = _STEP_TYPES
@@ -99,15 +99,15 @@ class BatchedEnvironment:
     if tasks is not None:
       self.tasks[:] = tasks
     self._random = np.random.default_rng(seed)
-    batched_specs.check(self._environments)
+    _check_specs(self._environments)
     self._action_spec = self._environments[0].action_spec()
-    self._action_leaves = batched_specs.named_leaves('action', self._action_spec)
+    self._action_leaves = _named_leaves('action', self._action_spec)
     spec = self._environments[0].observation_spec()
-    self._leaves = batched_specs.named_leaves('observation', spec)
+    self._leaves = _named_leaves('observation', spec)
     self._expected = [(name, leaf.shape, leaf.dtype) for name, leaf in self._leaves]
     self._complaints = [_complaint(*leaf) for leaf in self._leaves]
     self._is_nested = tree.is_nested(spec)
-    self._observation_spec = tree.map_structure(batched_specs.with_narrow_floats, spec)
+    self._observation_spec = tree.map_structure(_with_narrow_floats, spec)
     self._scales = scale_warnings.Scales(self._leaves)
     # For each environment, those of these methods that it has.
     self._methods = [{name: method for name in ('episode_return', 'episode_success')
@@ -161,7 +161,7 @@ class BatchedEnvironment:
     """Begins an episode in each environment, and yields a first step of it."""
     for i, environment in enumerate(self._environments):
       try:
-        time_step = random_actions.play(environment, head_starts[i], self._random)
+        time_step = _play(environment, head_starts[i], self._random)
       except ERRORS as error:
         raise EnvironmentFailed(
             f'environment {i}, before episode {self._episodes[i] + 1}, with '
@@ -208,7 +208,7 @@ class BatchedEnvironment:
   def _misfit(self, i: int, what: str) -> EnvironmentFailed:
     """Returns the error for a wrong value that environment `i` returned."""
     name = 'step' if self._num_steps > self._first_steps[i] else 'reset'
-    method = getattr(type(batched_specs.unwrapped(self._environments[i])), name, None)
+    method = getattr(type(_unwrapped(self._environments[i])), name, None)
     return EnvironmentFailed(
         f'environment {i}: {what} ({self._time(i)}){config.place(method)}')
 
@@ -326,7 +326,7 @@ class BatchedEnvironment:
     """
     leaves = tree.flatten(observation) if self._is_nested else (observation,)
     if self._is_nested and (at_edge or len(leaves) != len(arrays)):
-      found = [name for name, _ in batched_specs.named_leaves('observation', observation)]
+      found = [name for name, _ in _named_leaves('observation', observation)]
       expected = [name for name, _ in self._leaves]
       if found != expected:  # dm-tree's check does not compare keys.
         raise self._misfit(i, f'returned {found}: expected {expected}')
@@ -376,6 +376,27 @@ class BatchedEnvironment:
         check(name, values, (values >= spec.minimum) & (values <= spec.maximum), complaint)
 
 
+def _play(environment: dm_env.Environment, num_actions: int,
+         random: np.random.Generator) -> dm_env.TimeStep:
+  """Returns the step after a reset and `num_actions`, or more if that is a last step."""
+  time_step, method = environment.reset(), 'reset()'
+  begins = True
+  while True:
+    if not callable(getattr(time_step, 'first', None)):
+      raise ValueError(f'{method} returned a {type(time_step).__name__}: expected a '
+                       'dm_env.TimeStep')
+    if begins and not time_step.first():
+      raise ValueError(f'{method} returned a step of type {time_step.step_type!r} '
+                       'where an episode begins: expected FIRST')
+    begins = time_step.last()
+    if num_actions <= 0 and not begins:
+      return time_step
+    time_step = environment.step(
+        specs_lib.random_action(environment.action_spec(), time_step.observation, random))
+    method = 'step()'
+    num_actions -= 1
+
+
 def _complaint(name: str, spec: specs.Array) -> str:
   """Returns the end of the error for values that do not fit; '' if all integers fit."""
   if spec.dtype.kind == 'f':
@@ -383,3 +404,95 @@ def _complaint(name: str, spec: specs.Array) -> str:
   if name == _MASK:
     return ' allows no action: expected at least one nonzero entry'
   return f': expected {specs_lib.describe_bounds(spec)}' if specs_lib.is_narrow(spec) else ''
+
+
+def _named_leaves(root: str, nest) -> list[tuple[str, Any]]:
+  """Returns leaves with names like `observation['position']`."""
+  return [(root + ''.join(f'[{key!r}]' for key in path), leaf)
+          for path, leaf in tree.flatten_with_path(nest)]
+
+
+def _with_narrow_floats(spec: specs.Array) -> specs.Array:
+  """Returns `spec` with float32 in place of float64."""
+  dtype = specs_lib.narrowed(spec.dtype)
+  if dtype == spec.dtype:
+    return spec
+  with np.errstate(over='ignore'):  # A bound beyond float32 becomes infinite.
+    return spec.replace(dtype=dtype)
+
+
+def _check_specs(environments: list[dm_env.Environment]) -> None:
+  """Raises a ValueError that says why, if environments cannot be batched."""
+  if not environments:
+    raise ValueError('environments is empty: expected at least one')
+  if len({id(_unwrapped(environment)) for environment in environments}) < len(environments):
+    raise ValueError(
+        'environments holds one environment twice, perhaps under wrappers: each needs '
+        'its own episode')
+  first = {}  # The specs of environment 0.
+  for i, environment in enumerate(environments):
+    for method in ('reset', 'step', 'reward_spec', 'observation_spec', 'action_spec'):
+      if not callable(getattr(environment, method, None)):
+        raise ValueError(
+            f'environment {i} is a {type(environment).__name__} without {method}(): '
+            'expected a dm_env.Environment; GymnasiumEnvironment makes one of a '
+            'gymnasium environment')
+    found = {kind: _spec(i, environment, kind) for kind in ('reward', 'observation', 'action')}
+    for kind, spec in found.items():
+      if i and spec != first[kind]:
+        raise ValueError(f'environment {i}: {kind}_spec is {spec}, in environment 0 it is '
+                         f'{first[kind]}')
+    first = found
+  if not isinstance(first['reward'], specs.Array) or first['reward'].shape:
+    raise ValueError(
+        f'environment 0: reward_spec is {first["reward"]}: expected a scalar')
+  if not tree.flatten(first['action']):
+    raise ValueError(
+        f'environment 0: action_spec is {first["action"]}: expected at least one action')
+  for kind in ('observation', 'action'):
+    _check_keys(f'environment 0: {kind}_spec', first[kind])
+    for name, spec in _named_leaves(kind, first[kind]):
+      if not isinstance(spec, specs.Array):
+        raise ValueError(
+            f'environment 0: {kind}_spec has {type(spec).__name__} for {name}: '
+            'expected a dm_env.specs.Array, or dictionaries, lists or tuples of them')
+      if spec.dtype.kind not in 'biuf':
+        raise ValueError(f'environment 0: {name} has dtype {spec.dtype}: expected '
+                         'numbers or bools, and no complex ones')
+      if np.isnan(specs_lib.bounds(spec)).any():
+        raise ValueError(f'environment 0: {name} has the bounds {spec.minimum} and '
+                         f'{spec.maximum}: expected numbers, infinite ones for no bound')
+
+
+def _unwrapped(environment: Any) -> Any:
+  """Returns what is within an environment's wrappers, ours and those of gymnasium."""
+  while isinstance(inner := getattr(environment, '_environment', None),
+                   dm_env.Environment):
+    environment = inner
+  task = getattr(environment, '_task', None)  # As in `FromGymnasium`.
+  return getattr(task, 'unwrapped', environment)
+
+
+def _spec(i: int, environment: dm_env.Environment, kind: str) -> Any:
+  try:
+    return getattr(environment, f'{kind}_spec')()
+  except Exception as error:
+    raise ValueError(f'environment {i}: {kind}_spec() failed with '
+                     f'{config.described(error)}') from error
+
+
+def _check_keys(name: str, nest: Any) -> None:
+  """Refuses keys that a SavedModel cannot name, before a run trains what it exports."""
+  if isinstance(nest, Mapping):
+    for key in nest:
+      if not (isinstance(key, str) and _KEY.fullmatch(key)):
+        raise ValueError(f'{name} has the key {key!r}: expected a name of letters, digits, '
+                         '_, -, . and /')
+    if len({key.lower() for key in nest}) < len(nest):
+      raise ValueError(f'{name} has the keys {sorted(nest)}: expected names that differ in '
+                       'more than case')
+    for key, inner in nest.items():
+      _check_keys(f'{name}[{key!r}]', inner)
+  elif isinstance(nest, (list, tuple)):
+    for i, inner in enumerate(nest):
+      _check_keys(f'{name}[{i}]', inner)

@@ -1,4 +1,4 @@
-"""Tests for batched_environment, batched_specs and scale_warnings."""
+"""Tests for batched_environment and scale_warnings."""
 
 import collections
 import sys
@@ -416,6 +416,11 @@ class BatchedEnvironmentTest(parameterized.TestCase):
     with self.assertRaisesRegex(ValueError, f'^{message}'):
       batched_environment.BatchedEnvironment([FakeEnvironment(observation_spec=spec)])
 
+  @parameterized.parameters(None, specs.Array([2], float))
+  def test_rewards_are_scalars(self, spec):
+    with self.assertRaisesRegex(ValueError, 'reward_spec is .*: expected a scalar'):
+      batched_environment.BatchedEnvironment([FakeEnvironment(reward_spec=spec)])
+
   def test_no_action_is_refused(self):
     with self.assertRaisesRegex(ValueError, 'action_spec is {}: expected at least one'):
       batched_environment.BatchedEnvironment([FakeEnvironment(action_spec={})])
@@ -543,9 +548,7 @@ class BatchedEnvironmentTest(parameterized.TestCase):
       ('actions', dict(action_spec=specs.DiscreteArray(3)),
        'environment 1: action_spec is .*num_values=3.*in environment 0'),
       ('reward', dict(reward_spec=specs.Array([2], float)),
-       'environment 1: reward_spec is .*expected a scalar'),
-      ('no_reward', dict(reward_spec=None), 'environment 1: reward_spec is None: '
-       'expected a scalar'))
+       'environment 1: reward_spec is .*in environment 0'))
   def test_environments_must_agree(self, settings, message):
     with self.assertRaisesRegex(ValueError, message):
       batched_environment.BatchedEnvironment([FakeEnvironment(), FakeEnvironment(**settings)])

@@ -8,7 +8,7 @@ from dm_env import test_utils
 import numpy as np
 import tree
 
-from gtrxl_tf.environments import random_actions
+from gtrxl_tf.environments import specs as specs_lib
 
 
 def contract(make: Callable[[int], dm_env.Environment], num_steps: int
@@ -22,7 +22,7 @@ def contract(make: Callable[[int], dm_env.Environment], num_steps: int
   def actions(environment):
     random = np.random.default_rng(0)
     for _ in range(num_steps):
-      yield random_actions.random_action(environment.action_spec(), None, random)
+      yield specs_lib.random_action(environment.action_spec(), None, random)
 
   class Contract(test_utils.EnvironmentTestMixin, absltest.TestCase):
 

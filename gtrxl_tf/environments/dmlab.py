@@ -1,7 +1,6 @@
 """DMLab-30: thirty first-person tasks of DeepMind Lab (Beattie et al., 2016)."""
 
 import importlib
-import types
 from typing import Literal, Optional
 
 import dm_env
@@ -113,7 +112,13 @@ class DMLab(memory_task.Episodic):
     settings = {'width': str(_WIDTH), 'height': str(_HEIGHT), 'logLevel': 'WARN'}
     if dataset_path is not None:
       settings['datasetPath'] = dataset_path
-    self._lab = _deepmind_lab().Lab(
+    try:
+      deepmind_lab = importlib.import_module('deepmind_lab')
+    except ModuleNotFoundError as error:
+      raise config.ConfigError(
+          'DMLab needs the package deepmind_lab, which is not installed: expected it '
+          'built from source (see docs/environments.md)') from error
+    self._lab = deepmind_lab.Lab(
         f'contributed/dmlab30/{level}', ['RGB_INTERLEAVED', 'INSTR'],
         config=settings, renderer=renderer)
 
@@ -150,12 +155,3 @@ class DMLab(memory_task.Episodic):
             observations['INSTR'], _MAX_WORDS),
         'rgb': observations['RGB_INTERLEAVED'],
     }
-
-
-def _deepmind_lab() -> types.ModuleType:
-  try:
-    return importlib.import_module('deepmind_lab')
-  except ModuleNotFoundError as error:
-    raise config.ConfigError(
-        'DMLab needs the package deepmind_lab, which is not installed: expected it '
-        'built from source (see docs/environments.md)') from error

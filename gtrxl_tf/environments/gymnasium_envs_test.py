@@ -23,7 +23,7 @@ from gtrxl_tf.environments import batched_environment
 from gtrxl_tf.environments import gymnasium
 from gtrxl_tf.environments import instructions
 from gtrxl_tf.environments import making
-from gtrxl_tf.environments import random_actions
+from gtrxl_tf.environments import specs as specs_lib
 from gtrxl_tf.environments import wrappers
 from gtrxl_tf.settings import config
 
@@ -140,7 +140,7 @@ class GymnasiumTest(parameterized.TestCase):
     for _ in range(400):
       actions = tree.map_structure(
           lambda spec: np.stack(
-              [random_actions.random_value(spec, random) for _ in range(2)]),
+              [specs_lib.random_value(spec, random) for _ in range(2)]),
           environment.action_spec())
       num_ends += environment.step(actions).last().sum()
     self.assertGreater(num_ends, 0)
@@ -311,7 +311,7 @@ class SpacesTest(parameterized.TestCase):
     environment.reset()
     for _ in range(200):
       environment.step(tree.map_structure(
-          lambda spec: random_actions.random_value(spec, random),
+          lambda spec: specs_lib.random_value(spec, random),
           environment.action_spec()))
     if isinstance(space, spaces.Discrete):
       self.assertEqual(set(map(int, task.actions)),

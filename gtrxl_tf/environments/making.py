@@ -33,10 +33,6 @@ def make(owner: str, constructor: Callable[..., Any], /, seed: int,
     seed: the seed of the environment.
     wrappers: applied in order, see `wrappers`.
     **settings: further arguments of the constructor.
-
-  Raises:
-    batched_environment.EnvironmentFailed: the constructor or a wrapper raised an error.
-    ValueError: the constructor does not take `seed`, or another argument.
   """
   folder = os.getcwd()
   try:
@@ -47,7 +43,12 @@ def make(owner: str, constructor: Callable[..., Any], /, seed: int,
   if _is_env('gymnasium', made):
     made = gymnasium.FromGymnasium(made, seed)
   elif not hasattr(made, 'observation_spec'):
-    raise _no_environment(owner, made)
+    what = ('an environment of the old package gym: ' + gymnasium.OLD_GYM_MEND
+            if _is_env('gym', made) else
+            'neither a gymnasium.Env nor a dm_env.Environment: expected a class that derives '
+            'from one, as in `class MyTask(gymnasium.Env)`')
+    raise config.ConfigError(f'{owner}.environment makes an object of class '
+                             f'{type(made).__name__}, which is {what}')
   for i, wrapper in enumerate(wrappers or ()):
     setting = f'{owner}.wrappers[{i}]'
     with _named(setting, wrapper):
@@ -66,11 +67,9 @@ def _named(setting: str, function: Callable[..., Any]) -> Iterator[None]:
   try:
     yield
   except batched_environment.ERRORS as error:
-    place = config.place(error)
-    # An error without a place is not from the user's code: an argument does not fit, or
-    # a class of this library refuses one.
+    # Without a place it is not from the user's code: an argument does not fit.
     if isinstance(error, config.ConfigError) or (
-        isinstance(error, (TypeError, ValueError)) and not place):
+        isinstance(error, (TypeError, ValueError)) and not config.place(error)):
       raise
     failed = batched_environment.EnvironmentFailed(
         f'making {setting} = {config.name_of(function)}: {config.described(error)}')
@@ -88,22 +87,11 @@ def _construct(owner: str, constructor: Callable[..., Any], seed: int,
       if 'seed' in inspect.signature(constructor).parameters:
         raise
     made = constructor(**settings)
-    if not _is_env('gymnasium', made):
-      if not isinstance(made, dm_env.Environment):
-        raise _no_environment(owner, made) from error
+    if isinstance(made, dm_env.Environment):
       raise config.ConfigError(
           f'{owner}.environment does not take the argument seed: expected a callable '
           'whose environments draw their random numbers from it') from error
     return made
-
-
-def _no_environment(owner: str, made: Any) -> config.ConfigError:
-  what, expected = (
-      ('an environment of the old package gym', gymnasium.OLD_GYM_MEND) if _is_env('gym', made) else
-      ('neither a gymnasium.Env nor a dm_env.Environment',
-       'expected a class that derives from one, as in `class MyTask(gymnasium.Env)`'))
-  return config.ConfigError(f'{owner}.environment makes an object of class '
-                            f'{type(made).__name__}, which is {what}: {expected}')
 
 
 def _is_env(package: str, environment: Any) -> bool:
@@ -116,10 +104,8 @@ def task_settings(owner: str, tasks: Optional[Mapping[str, Sequence[Any]]]
                   ) -> list[dict[str, Any]]:
   """Returns the settings of each task: `[{setting: value}, ...]`.
 
-  Args:
-    owner: name of the configurable that has the argument `tasks`, for the error.
-    tasks: maps the setting in which the tasks differ to its values; None for a single
-      task, which has no separate settings.
+  `tasks`, an argument of the configurable `owner`, maps the setting in which the tasks
+  differ to its values; None is a single task, which has no separate settings.
   """
   if tasks is None:
     return [{}]

@@ -15,13 +15,7 @@ _PYTHONS = {**dict.fromkeys(('reverb', 'tf_agents'), '3.10 or 3.11'),
 
 
 def load(module: str, needed_by: str, extra: str = 'envs') -> types.ModuleType:
-  """Imports `module`, which belongs to an extra of this library.
-
-  Args:
-    module: full name of the module.
-    needed_by: the name of the part that needs the module, for the error.
-    extra: the extra of setup.py.
-  """
+  """Imports a module that belongs to an `extra` of setup.py; `needed_by` is for the error."""
   try:
     return importlib.import_module(module)
   except ModuleNotFoundError as error:

@@ -63,10 +63,9 @@ def choose_backend() -> None:
 
 
 def require_backend(needed_by: str) -> None:
-  """Raises an error if MuJoCo cannot draw here; called after `choose_backend`.
+  """Raises an error if MuJoCo cannot draw for the environment of this name.
 
-  Args:
-    needed_by: the environment's name, for the error.
+  It is called after `choose_backend`.
   """
   backend = os.environ.get('MUJOCO_GL')
   if backend in _NO_RENDERER:

@@ -1,4 +1,4 @@
-"""What array specs say: bounds, numbers of values, images and action masks.
+"""What array specs say: bounds, numbers of values, images and action masks; random values.
 
 An action mask is the entry `action_mask` of an observation that is a dictionary: bools
 or integers `[..., A]`, nonzero where the action is allowed. A is the number of values
@@ -6,10 +6,11 @@ of all discrete actions, in the order of the action spec's arrays and their elem
 """
 
 import collections.abc
-from typing import Any, List, Optional, Sequence, Tuple
+from typing import Any, List, Optional, Sequence, Set, Tuple
 
 from dm_env import specs
 import numpy as np
+import tree
 
 MASK = 'action_mask'
 
@@ -207,3 +208,50 @@ def describe_bounds(spec: specs.BoundedArray) -> str:
     return f'an integer in [0, {spec.num_values})'
   low, high = (str(np.unique(x))[1:-1] for x in (spec.minimum, spec.maximum))
   return f'integers from {low:.60} to {high:.60}, as its spec says'
+
+
+def random_action(action_spec: Any, observation: Any, random: np.random.Generator,
+                  tried: Optional[Set[int]] = None) -> Any:
+  """Draws an action, which is an allowed one if the observation has an action mask.
+
+  Integers that were not `tried` come first, and are added to it, as places in a mask.
+  """
+  _, mask = split_mask(observation)
+  if mask is None and tried is None:
+    return tree.map_structure(lambda spec: random_value(spec, random), action_spec)
+  begin = 0  # Where the mask of the next integer begins.
+
+  def draw(spec: specs.Array) -> np.ndarray:
+    nonlocal begin
+    if not is_discrete(spec):
+      return random_value(spec, random)
+    values = []
+    for num in num_values(spec):
+      allowed = range(num)
+      if mask is not None and np.any(mask[begin:begin + num]):
+        allowed = np.flatnonzero(mask[begin:begin + num])
+      value = allowed[random.choice(len(allowed))]
+      if tried is not None:
+        value = next((x for x in allowed if begin + x not in tried), value)
+        tried.add(begin + value)
+      values.append(value)
+      begin += num
+    return (np.reshape(values, spec.shape) + spec.minimum).astype(spec.dtype)[()]
+  return tree.map_structure(draw, action_spec)
+
+
+def random_value(spec: specs.Array, random: np.random.Generator) -> Any:
+  """Draws an array, or a NumPy number, within the bounds of `spec`.
+
+  Without bounds, the value is within [-1, 1]; a float with one bound is within 1 of
+  it.
+  """
+  if spec.dtype.kind == 'f':
+    middle, half = middle_and_half(spec)
+    low, high = bounds(spec)
+    value = random.uniform(np.maximum(low, middle - half),
+                           np.minimum(high, middle + half), spec.shape)
+  else:
+    low, high = getattr(spec, 'minimum', -1), getattr(spec, 'maximum', 1)
+    value = random.integers(low, high, spec.shape, endpoint=True)
+  return np.asarray(value, spec.dtype)[()]

@@ -29,13 +29,12 @@ class Outcome(NamedTuple):
 
 
 class TaskBatch(abc.ABC):
-  """B tasks of the same specs.
+  """B tasks of the same specs, whose actions are integers from 0 to `num_actions - 1`.
 
   A state is complete; an observation is the part of it that an agent sees.
   """
 
   def __init__(self, num_tasks: int, num_actions: int):
-    """Creates the batch; actions are the integers from 0 to `num_actions - 1`."""
     self.num_tasks = num_tasks
     self.num_actions = num_actions
 

@@ -24,10 +24,12 @@ class Wrapper(dm_env.Environment):
 
   Attributes that dm_env does not define, such as `episode_success` and `render`, are
   those of the wrapped environment.
+
+  Args:
+    environment: any `dm_env.Environment`.
   """
 
   def __init__(self, environment: Any):
-    """Wraps `environment`, any `dm_env.Environment`."""
     if not hasattr(environment, 'observation_spec'):
       raise config.ConfigError(
           f'{type(self).__name__} of {environment!r}: expected a dm_env.Environment; '
@@ -45,10 +47,14 @@ class Wrapper(dm_env.Environment):
     return getattr(self._environment, 'name', type(self._environment).__name__)
 
   def reset(self) -> dm_env.TimeStep:
-    return self._environment.reset()
+    return self._changed(self._environment.reset())
 
   def step(self, action) -> dm_env.TimeStep:
-    return self._environment.step(action)
+    return self._changed(self._environment.step(action))
+
+  def _changed(self, time_step: dm_env.TimeStep) -> dm_env.TimeStep:
+    """Returns the time step that the agent sees."""
+    return time_step
 
   def observation_spec(self) -> Any:
     return self._environment.observation_spec()
@@ -72,12 +78,6 @@ class _Rewards(Wrapper):
   def __init__(self, environment: Any):
     super().__init__(environment)
     self._return = 0.0
-
-  def reset(self) -> dm_env.TimeStep:
-    return self._changed(self._environment.reset())
-
-  def step(self, action) -> dm_env.TimeStep:
-    return self._changed(self._environment.step(action))
 
   def reward_spec(self) -> specs.Array:
     return specs.Array([], float, 'reward')
@@ -103,7 +103,6 @@ class ClipReward(_Rewards):
   """Clips each reward to bounds; the returns that are reported stay unclipped.
 
   Args:
-    environment: any `dm_env.Environment`.
     low: the least reward, or None. -1 and 1 are those of DQN (Mnih et al., 2015).
     high: the greatest reward, or None.
   """
@@ -126,7 +125,6 @@ class ScaleReward(_Rewards):
   """Multiplies each reward; the returns that are reported stay unscaled.
 
   Args:
-    environment: any `dm_env.Environment`.
     factor: multiplies each reward.
   """
 
@@ -147,7 +145,6 @@ class RepeatAction(Wrapper):
   `OnlineExperiment.frames_per_action`.
 
   Args:
-    environment: any `dm_env.Environment`.
     repeats: how many times each action is taken. 4 is DQN's.
   """
 
@@ -178,7 +175,6 @@ class StepLimit(Wrapper):
   """Cuts episodes off after a number of steps, with the discount of that step.
 
   Args:
-    environment: any `dm_env.Environment`.
     steps: length of the longest episode.
   """
 
@@ -201,26 +197,8 @@ class StepLimit(Wrapper):
     return time_step
 
 
-class _ObservationWrapper(Wrapper):
-  """Changes what is observed; a subclass sets `_spec` and implements `_seen`."""
-
-  _spec: Any
-
-  def reset(self) -> dm_env.TimeStep:
-    return self._seen(self._environment.reset())
-
-  def step(self, action) -> dm_env.TimeStep:
-    return self._seen(self._environment.step(action))
-
-  def observation_spec(self) -> Any:
-    return self._spec
-
-  def _seen(self, time_step: dm_env.TimeStep) -> dm_env.TimeStep:
-    raise NotImplementedError
-
-
 @config.configurable
-class ShrinkImages(_ObservationWrapper):
+class ShrinkImages(Wrapper):
   """Makes images smaller: each pixel becomes the mean of a square of pixels.
 
   Images are the arrays [H, W, C] of uint8 in the observation; those of 210 x 160 become
@@ -243,7 +221,10 @@ class ShrinkImages(_ObservationWrapper):
     self._source_spec = spec
     self._spec = tree.map_structure(self._shrunk_spec, spec)
 
-  def _seen(self, time_step: dm_env.TimeStep) -> dm_env.TimeStep:
+  def observation_spec(self) -> Any:
+    return self._spec
+
+  def _changed(self, time_step: dm_env.TimeStep) -> dm_env.TimeStep:
     return time_step._replace(observation=tree.map_structure_up_to(
         self._source_spec, self._shrunk, self._source_spec, time_step.observation))
 
@@ -277,7 +258,7 @@ def _shrinks(array: Any) -> bool:
 
 
 @config.configurable
-class FrameStack(_ObservationWrapper):
+class FrameStack(Wrapper):
   """Concatenates the last observations, the newest last.
 
   Arrays are concatenated along their last axis: images [H, W, C] become
@@ -287,7 +268,6 @@ class FrameStack(_ObservationWrapper):
   in the same way.
 
   Args:
-    environment: any `dm_env.Environment`.
     frames: the number of observations. 4 is DQN's.
   """
 
@@ -297,7 +277,10 @@ class FrameStack(_ObservationWrapper):
     self._frames = collections.deque(maxlen=frames)
     self._spec = stacked_spec(environment.observation_spec(), frames)
 
-  def _seen(self, time_step: dm_env.TimeStep) -> dm_env.TimeStep:
+  def observation_spec(self) -> Any:
+    return self._spec
+
+  def _changed(self, time_step: dm_env.TimeStep) -> dm_env.TimeStep:
     # A copy, since an environment may write into the array that it returned.
     observation = tree.map_structure_up_to(
         self._spec, np.array, time_step.observation)  # An array may be a list.
@@ -310,12 +293,7 @@ class FrameStack(_ObservationWrapper):
 
 
 def stacked_spec(observation_spec: Any, frames: int) -> Any:
-  """Returns the spec of observations that are stacked as `FrameStack` does.
-
-  Args:
-    observation_spec: nest of specs of one observation.
-    frames: the number of observations.
-  """
+  """Returns the nest of specs of `frames` observations, stacked as by `FrameStack`."""
   return _stacked([observation_spec] * frames, _stacked_spec)
 
 
