@@ -147,10 +147,8 @@ class ActionAssociativeRetrieval(memory_task.MemoryTask):
     moves = action != STAY
     self._success = last and self._state == 1 and moves and action == self._first
     self._state ^= moves
-    if last:
-      return dm_env.termination(
-          1.0 if self._success else float(self._failure_reward), self._observation())
-    return dm_env.transition(0.0, self._observation())
+    reward = 1.0 if self._success else float(self._failure_reward) if last else 0.0
+    return memory_task.later_step(reward, self._observation(), last)
 
   def _observation(self) -> np.ndarray:
     # The noise is indexed by the steps left.

@@ -200,9 +200,8 @@ class AppleMaze(memory_task.MemoryTask):
         self._teleport()
     self._num_collected += int(reward)
     self._num_steps += 1
-    if self._num_steps == self._episode_length:
-      return dm_env.termination(reward, self._observation())
-    return dm_env.transition(reward, self._observation())
+    return memory_task.later_step(
+        reward, self._observation(), self._num_steps == self._episode_length)
 
   def _begin_episode(self) -> None:
     cells = self._room.apple_cells

@@ -16,12 +16,7 @@ class Bandits(task_batch.TaskBatch):
   """
 
   def __init__(self, probabilities: np.ndarray, seed: int):
-    """Creates the bandits.
-
-    Args:
-      probabilities: [B, A], the probability that each arm pays.
-      seed: seeds the rewards.
-    """
+    """Creates the bandits; `probabilities` [B, A] are those that each arm pays."""
     super().__init__(*probabilities.shape)
     self._probabilities = probabilities
     self._random = np.random.default_rng(seed)

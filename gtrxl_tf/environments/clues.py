@@ -48,8 +48,7 @@ def t_maze_clue(observation: np.ndarray, mask: np.ndarray) -> Clue:
 def t_maze_bit(observation: Any) -> Any:
   """Returns what OracleDT is told of T-Mazes: 1 for up, 0 for down, float32 [B].
 
-  Args:
-    observation: tensor [B, 4], the first observations of episodes.
+  `observation` is a tensor [B, 4], the first observations of episodes.
   """
   import tensorflow as tf  # pylint: disable=g-import-not-at-top
   _check_unstacked(observation.shape[-1], 4)
@@ -83,14 +82,10 @@ def two_colors_clue(observation: Mapping[str, np.ndarray], mask: np.ndarray,
 
 @config.configurable
 def two_colors_bit(observation: Mapping[str, Any]) -> Any:
-  """Returns what OracleDT is told of ViZDoom-Two-Colors, float32 [B].
+  """Returns what OracleDT is told of ViZDoom-Two-Colors: 1 for green, 0 for red, [B].
 
-  It is 1 for a green pillar and 0 for a red one. At an episode's first step the
-  pillar is in the middle of the picture.
-
-  Args:
-    observation: has the tensor `image`, uint8 [B, H, W, 3], from the first
-      observations of episodes.
+  `observation` has the tensor `image`, uint8 [B, H, W, 3], of episodes' first steps, in
+  which the pillar is in the middle of the picture.
   """
   import tensorflow as tf  # pylint: disable=g-import-not-at-top
   image = observation['image']

@@ -81,7 +81,8 @@ class DarkRooms(task_batch.TaskBatch):
     normal  1 for each target found, else 0.
     quick   -1 for each step, the last one too.
     dense   minus the L1 distance from the agent, after the step, to the target whose
-            turn it was before the step; `dense_goal_reward` for the last target.
+            turn it was before the step. Figure 4's dense room shows 1 for the last
+            target, where the text has 0, as here.
 
   A state is an integer that encodes the cell and the number of targets found. It tells
   the source whether it has the key; a model that learns from the source's histories
@@ -91,8 +92,7 @@ class DarkRooms(task_batch.TaskBatch):
     targets: [B, K, 2], as given.
   """
 
-  def __init__(self, targets: np.ndarray, size: int, episode_length: int, task: Task,
-               dense_goal_reward: float = 0.0):
+  def __init__(self, targets: np.ndarray, size: int, episode_length: int, task: Task):
     """Creates the rooms.
 
     Args:
@@ -100,9 +100,6 @@ class DarkRooms(task_batch.TaskBatch):
       size: a room has `size` times `size` cells.
       episode_length: steps after which an episode is cut off.
       task: which rewards there are.
-      dense_goal_reward: reward for the last target, if the task is dense. The paper's
-        text has 0, as for any other step on a target; the last cell of Figure 4's dense
-        room shows 1.
     """
     self.targets = np.asarray(targets)
     num_tasks, self._num_targets, _ = self.targets.shape
@@ -110,7 +107,6 @@ class DarkRooms(task_batch.TaskBatch):
     self._size = size
     self._episode_length = episode_length
     self._task = task
-    self._dense_goal_reward = dense_goal_reward
     self._cells = np.stack(np.divmod(np.arange(size**2), size)[::-1], axis=1)
     self._centre = _centre(size)
     self._num_cells = size**2
@@ -127,9 +123,7 @@ class DarkRooms(task_batch.TaskBatch):
     return specs.BoundedArray((2,), np.uint8, 0, self._size - 1, 'x_y')
 
   def reward_spec(self) -> specs.Array:
-    reward = float(self._dense_goal_reward)
-    fits = reward.is_integer() and abs(reward) <= np.iinfo(np.int8).max
-    return specs.Array((), np.int8 if fits else np.float32, 'reward')
+    return specs.Array((), np.int8, 'reward')
 
   def state_spec(self) -> specs.DiscreteArray:
     return specs.DiscreteArray(
@@ -168,7 +162,7 @@ class DarkRooms(task_batch.TaskBatch):
     terminated = found == self._num_targets
     num_steps = self._num_steps + 1
     ends = terminated | (num_steps == self._episode_length)
-    reward = self._reward(cell, target, hit, terminated)
+    reward = self._reward(cell, target, hit)
     # There is no state in which all targets are found; the last stage stands for it.
     state = np.minimum(found, self._num_targets - 1) * self._num_cells + cell
     going_on = ~ends
@@ -177,13 +171,12 @@ class DarkRooms(task_batch.TaskBatch):
     self._num_steps = num_steps * going_on
     return task_batch.Outcome(reward, terminated, ends & ~terminated, state)
 
-  def _reward(self, cell, target, hit, terminated) -> np.ndarray:
+  def _reward(self, cell: np.ndarray, target: np.ndarray, hit: np.ndarray) -> np.ndarray:
     if self._task == 'normal':
       return hit.astype(np.float32)
     if self._task == 'quick':
       return np.full(self.num_tasks, -1, np.float32)
-    distance = self._distance.take(cell * self._num_cells + target)
-    return self._dense_goal_reward * terminated - distance.astype(np.float32)
+    return (-self._distance.take(cell * self._num_cells + target)).astype(np.float64)
 
 
 class _Room(memory_task.MemoryTask):
@@ -192,8 +185,7 @@ class _Room(memory_task.MemoryTask):
   def __init__(self, rooms: DarkRooms):
     super().__init__(rooms.num_actions, seed=None)
     self._rooms = rooms
-    self._state = rooms.state
-    self._success = False
+    self._reset()  # Every attribute of an episode exists from here on.
 
   def observation_spec(self) -> specs.BoundedArray:
     return self._rooms.observation_spec()
@@ -224,9 +216,8 @@ class _Room(memory_task.MemoryTask):
     outcome = self._rooms.step(np.array([action]))
     self._state = outcome.state
     self._success = bool(outcome.terminated[0])
-    ends = (dm_env.termination if self._success else
-            dm_env.truncation if outcome.truncated[0] else dm_env.transition)
-    return ends(float(outcome.reward[0]), self._observation())
+    return memory_task.later_step(
+        float(outcome.reward[0]), self._observation(), self._success, outcome.truncated[0])
 
   def _observation(self) -> np.ndarray:
     return self._rooms.observe(self._state)[0]
@@ -316,7 +307,6 @@ class DarkRoomFamily(task_batch.TaskFamily):
                size: Optional[Size] = None,
                episode_length: Optional[config.PositiveInt] = None,
                num_episodes: Optional[config.PositiveInt] = None,
-               dense_goal_reward: float = 0.0,
                training_share: config.PositiveFraction = 0.85,
                split_seed: config.NonNegativeInt = 0,
                split_by: Literal['tasks', 'cells'] = 'tasks'):
@@ -328,7 +318,6 @@ class DarkRoomFamily(task_batch.TaskFamily):
       episode_length: the setting's if None.
       num_episodes: episodes of full length in a learning history; the setting's if
         None.
-      dense_goal_reward: see `DarkRooms`.
       training_share: share of the tasks, or cells, that are for training. The paper
         does not name it; 0.85 is headless-ad's.
       split_seed: seeds the shuffle.
@@ -340,14 +329,13 @@ class DarkRoomFamily(task_batch.TaskFamily):
     given = dict(size=size, episode_length=episode_length, num_episodes=num_episodes)
     self.setting = SETTINGS[setting]._replace(
         **{name: value for name, value in given.items() if value is not None})
-    others = dict(dense_goal_reward=dense_goal_reward, training_share=training_share,
-                  split_seed=split_seed, split_by=split_by)
+    others = dict(
+        training_share=training_share, split_seed=split_seed, split_by=split_by)
     usual = inspect.signature(DarkRoomFamily).parameters
     self.name = ', '.join([f'dark rooms, setting {setting}', *(
         f'{name} {value}' for name, value in others.items()
         if value != usual[name].default)])
     self.num_steps = self.setting.num_steps
-    self._dense_goal_reward = dense_goal_reward
     cells = np.delete(np.arange(self.setting.size**2), _centre(self.setting.size))
     num_targets = self.setting.num_targets
     units = np.array(list(itertools.permutations(
@@ -373,7 +361,7 @@ class DarkRoomFamily(task_batch.TaskFamily):
     targets = self.targets(split)
     drawn = task_batch.random_state(seed).randint(len(targets), size=num_tasks)
     return DarkRooms(targets[drawn], self.setting.size, self.setting.episode_length,
-                     self.setting.task, self._dense_goal_reward)
+                     self.setting.task)
 
 
 def _targets(size: int, given: Sequence[Optional[Cell]], seed: Optional[int]
@@ -393,7 +381,7 @@ def _number(x_y: np.ndarray, size: int) -> np.ndarray:
 
 
 def _centre(size: int) -> int:
-  return int(_number(np.array([size // 2, size // 2]), size))
+  return size // 2 * (size + 1)
 
 
 def _check_targets(targets: np.ndarray, size: int, centre: int) -> None:

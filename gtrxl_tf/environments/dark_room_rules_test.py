@@ -17,10 +17,9 @@ from gtrxl_tf.settings import config
 class _Reference:
   """One room, by the text of the paper."""
 
-  def __init__(self, targets, setting, dense_goal_reward):
+  def __init__(self, targets, setting):
     self._targets = [tuple(target) for target in targets]
     self._setting = setting
-    self._dense_goal_reward = dense_goal_reward
     self.begin()
 
   def begin(self):
@@ -47,25 +46,17 @@ class _Reference:
     reward = {
         'normal': 1 if there else 0,
         'quick': -1,
-        'dense': (self._dense_goal_reward if over
-                  else -abs(self.x - target[0]) - abs(self.y - target[1]))}
+        'dense': -abs(self.x - target[0]) - abs(self.y - target[1])}
     return reward[self._setting.task], over, self._left == 0 and not over
 
 
 class DarkRoomsTest(parameterized.TestCase):
 
-  @parameterized.parameters((127.0, np.int8), (200.0, np.float32), (0.5, np.float32))
-  def test_the_goals_reward_is_stored_as_it_is(self, reward, dtype):
-    family = dark_room.DarkRoomFamily('drld', size=5, dense_goal_reward=reward)
-    self.assertEqual(family.make('training', 1, seed=1).reward_spec().dtype, dtype)
-
-  @parameterized.product(name=list(dark_room.SETTINGS), dense_goal_reward=(0, 1))
-  def test_random_play_follows_the_rules(self, name, dense_goal_reward):
-    family = dark_room.DarkRoomFamily(
-        name, size=5, dense_goal_reward=float(dense_goal_reward))
+  @parameterized.parameters(*dark_room.SETTINGS)
+  def test_random_play_follows_the_rules(self, name):
+    family = dark_room.DarkRoomFamily(name, size=5)
     rooms = family.make('training', 20, seed=1)
-    singles = [_Reference(targets, family.setting, dense_goal_reward)
-               for targets in rooms.targets]
+    singles = [_Reference(targets, family.setting) for targets in rooms.targets]
     random = np.random.default_rng(0)
     ended = np.zeros(2)
     for _ in range(400):

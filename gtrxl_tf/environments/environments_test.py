@@ -1,6 +1,5 @@
 """Tests of what the environments have in common: names, settings, errors."""
 
-import os
 import sys
 
 from absl.testing import absltest
@@ -55,18 +54,6 @@ class EnvironmentsTest(parameterized.TestCase):
   def test_refuses_what_does_not_fit(self, name, settings, message):
     with self.assertRaisesRegex(config.ConfigError, message):
       getattr(environments, name)(**settings)
-
-  def test_a_constructor_that_changes_the_folder_does_so_for_itself(self):
-    before, other = os.getcwd(), self.create_tempdir().full_path
-
-    class Moves(environments.TMaze):
-
-      def __init__(self, seed):
-        os.chdir(other)
-        super().__init__(seed=seed)
-
-    making.make('Experiment', Moves, seed=0)
-    self.assertEqual(os.getcwd(), before)
 
   def test_a_constructor_that_exits_has_failed(self):
     with self.assertRaisesRegex(

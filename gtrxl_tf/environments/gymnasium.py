@@ -25,7 +25,6 @@ from gtrxl_tf.settings import config
 OLD_GYM_MEND = (
     'expected a gymnasium.Env, as from a function that returns shimmy.GymV21CompatibilityV0('
     'env=...), of the package shimmy, or GymV26CompatibilityV0 for gym 0.26')
-_RESET = '`def reset(self, *, seed=None, options=None)`'
 
 # Where a mask of actions may come from. The last is a method, which sb3-contrib calls.
 _OBSERVED_MASK, _INFO_MASK, _MASK_METHOD = (
@@ -33,8 +32,7 @@ _OBSERVED_MASK, _INFO_MASK, _MASK_METHOD = (
 
 # Packages that register ids when they are imported, by the beginning of the id.
 _REGISTERED_BY = {
-    'ALE/': 'ale_py', 'BabyAI-': 'minigrid', 'MiniGrid-': 'minigrid',
-    'popgym-': 'popgym'}
+    'ALE/': 'ale_py', 'BabyAI-': 'minigrid', 'MiniGrid-': 'minigrid', 'popgym-': 'popgym'}
 
 
 class FromGymnasium(memory_task.Episodic):
@@ -94,11 +92,9 @@ class FromGymnasium(memory_task.Episodic):
       takes = re.search("unexpected keyword argument '(seed|options)'", str(error))
       raise config.ConfigError(
           f'{owner}: reset() failed with {config.described(error)}'
-          + (f': expected {_RESET}' if takes else '')) from error
-    try:
-      self._first = seen, info = self._checked_reset(returned)
-    except ValueError as error:
-      raise config.ConfigError(str(error)) from error
+          + ': expected `def reset(self, *, seed=None, options=None)`' * bool(takes)
+      ) from error
+    self._first = seen, info = self._checked_reset(returned)
     observation = _convert(task.observation_space, 'observation', owner, max_words,
                            greatest=_cells(task, seen))
     if observation is None:
@@ -154,11 +150,7 @@ class FromGymnasium(memory_task.Episodic):
           f'{_shown(outcome[1])} and truncated = {_shown(outcome[2])}: expected a number '
           'and two bools') from error
     observation = self._observation(observation, info, terminated, truncated)
-    if terminated:
-      return dm_env.termination(reward, observation)
-    if truncated:
-      return dm_env.truncation(reward, observation)
-    return dm_env.transition(reward, observation)
+    return memory_task.later_step(reward, observation, terminated, truncated)
 
   def observation_spec(self) -> Any:
     return self._observation_spec
@@ -195,8 +187,9 @@ class FromGymnasium(memory_task.Episodic):
       came = f'info = {_shown(returned[1])}'
     else:
       came = _came(returned)
-    raise ValueError(f'{self._owner}.reset returned {came}: expected observation and '
-                     'info, a dictionary, as in `return observation, {}`')
+    raise config.ConfigError(
+        f'{self._owner}.reset returned {came}: expected observation and info, a dictionary, '
+        'as in `return observation, {}`')
 
   def _observation(self, value: Any, info: Mapping[str, Any], terminated: bool = False,
                    truncated: bool = False) -> Any:
@@ -255,7 +248,6 @@ class GymnasiumEnvironment(FromGymnasium):
         MiniGrid, which matter only in some of its tasks.
     """
     setting = f'GymnasiumEnvironment.name = {name!r}'
-    kwargs = {} if kwargs is None else kwargs
     gymnasium = optional.load('gymnasium', needed_by=setting)
     rendering.choose_backend()  # The task may import mujoco.
     module, _, task_id = name.rpartition(':')
@@ -271,7 +263,7 @@ class GymnasiumEnvironment(FromGymnasium):
         if isinstance(entry_point, str):
           # gymnasium's own error says less about a missing package.
           optional.load(entry_point.partition(':')[0], needed_by=setting)
-        task = gymnasium.make(task_id, disable_env_checker=True, **kwargs)
+        task = gymnasium.make(task_id, disable_env_checker=True, **(kwargs or {}))
     except ModuleNotFoundError as error:
       raise config.ConfigError(
           f'{setting}: {config.one_line(error)}: expected a module that registers the '
@@ -290,8 +282,7 @@ class GymnasiumEnvironment(FromGymnasium):
 
 def _came(returned: Any) -> str:
   """Describes a value that is not the tuple it should be."""
-  return (f'{len(returned)} values' if isinstance(returned, tuple)
-          else _shown(returned))
+  return f'{len(returned)} values' if isinstance(returned, tuple) else _shown(returned)
 
 
 def _shown(value: Any) -> str:

@@ -2,7 +2,6 @@
 
 import contextlib
 import inspect
-import os
 import sys
 from typing import Any, Callable, Iterator, Mapping, Optional, Sequence
 
@@ -18,8 +17,6 @@ def make(owner: str, constructor: Callable[..., Any], /, seed: int,
          **settings) -> dm_env.Environment:
   """Makes an environment, and converts it to dm_env's interface if it is gymnasium's.
 
-  A constructor that changes the working folder does so for itself only.
-
   >>> from gtrxl_tf import environments
   >>> environment = make('Experiment', environments.TMaze, seed=0,
   ...                    wrappers=[environments.ClipReward], corridor_length=3)
@@ -34,12 +31,8 @@ def make(owner: str, constructor: Callable[..., Any], /, seed: int,
     wrappers: applied in order, see `wrappers`.
     **settings: further arguments of the constructor.
   """
-  folder = os.getcwd()
-  try:
-    with _named(f'{owner}.environment', constructor):
-      made = _construct(owner, constructor, seed, settings)
-  finally:  # Otherwise files of the run with relative paths would be elsewhere.
-    os.chdir(folder)
+  with _named(f'{owner}.environment', constructor):
+    made = _construct(owner, constructor, seed, settings)
   if _is_env('gymnasium', made):
     made = gymnasium.FromGymnasium(made, seed)
   elif not hasattr(made, 'observation_spec'):

@@ -182,19 +182,10 @@ def distances_to_circle(offset_x: float, offset_y: float, radius: float,
 
 
 class Scene:
-  """Draws pictures of a room.
-
-  Nothing is simulated: the task sets the joints' positions, and MuJoCo draws them.
-  """
+  """Draws pictures of a room. MuJoCo simulates nothing: the task sets positions."""
 
   def __init__(self, room: Room, apple_radius: float, needed_by: str):
-    """Builds the scene.
-
-    Args:
-      room: its plan.
-      apple_radius: in cells.
-      needed_by: the environment's name, for errors.
-    """
+    """Builds the scene of a room; `needed_by` is the environment's name, for errors."""
     rendering.choose_backend()
     rendering.require_backend(needed_by)
     dm_mujoco = optional.load('dm_control.mujoco', needed_by)

@@ -48,6 +48,14 @@ class Episodic(dm_env.Environment):
     """Continues the episode; `action` has been checked."""
 
 
+def later_step(reward: float, observation: Any, terminated: bool, truncated: bool = False
+               ) -> dm_env.TimeStep:
+  """Returns a step after the first; where the task is over, the discount is 0."""
+  ends = (dm_env.termination if terminated else
+          dm_env.truncation if truncated else dm_env.transition)
+  return ends(reward, observation)
+
+
 class MemoryTask(Episodic):
   """A task that hides something that the agent must remember.
 

@@ -138,13 +138,9 @@ class MinigridMemory(memory_task.MemoryTask):
   def _step(self, action: int) -> dm_env.TimeStep:
     symbols, reward, terminated, truncated, _ = self._minigrid.step(action)
     self._look(symbols['image'])
-    observation = self._observation(symbols)
-    if terminated:
-      self._success = self._position() == self._minigrid.success_pos
-      return dm_env.termination(float(reward), observation)
-    if truncated:
-      return dm_env.truncation(float(reward), observation)
-    return dm_env.transition(float(reward), observation)
+    self._success = terminated and self._position() == self._minigrid.success_pos
+    return memory_task.later_step(
+        float(reward), self._observation(symbols), terminated, truncated)
 
   def _observation(self, symbols) -> dict[str, np.ndarray]:
     if self._pixels:

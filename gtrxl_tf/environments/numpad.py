@@ -133,9 +133,9 @@ class Numpad(memory_task.MemoryTask):
     reward = self._hidden.press(pad) if pad != self._position else 0
     self._position = pad
     self._num_steps += 1
-    ends = (dm_env.termination if self._num_steps == self._episode_length
-            else dm_env.transition)
-    return ends(float(reward), self._observation(self._actions[action], reward))
+    return memory_task.later_step(
+        float(reward), self._observation(self._actions[action], reward),
+        self._num_steps == self._episode_length)
 
   def _observation(self, previous_action: np.ndarray, reward: int
                    ) -> dict[str, np.ndarray]:

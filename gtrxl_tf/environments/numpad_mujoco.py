@@ -193,9 +193,9 @@ class NumpadMujoco(memory_task.MemoryTask):
         reward = self._hidden.press(pad)
     acceleration = (data.qvel[:3] - velocity) / (_CONTROL_TIMESTEP * _GRAVITY)
     self._num_steps += 1
-    ends = (dm_env.termination if self._num_steps == self._episode_length
-            else dm_env.transition)
-    return ends(float(reward), self._observation(acceleration, action, reward))
+    return memory_task.later_step(
+        float(reward), self._observation(acceleration, action, reward),
+        self._num_steps == self._episode_length)
 
   def _on_floor(self) -> bool:
     return self._data.qpos[2] < _RADIUS + _CLEARANCE

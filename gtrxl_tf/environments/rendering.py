@@ -49,12 +49,10 @@ def draw_grid(height: int, width: int, cells: Mapping[Cell, Sequence[int]],
 
 
 def choose_backend() -> None:
-  """Sets MUJOCO_GL to a backend that draws without a display, if there is one.
+  """Sets MUJOCO_GL, if it is unset and there is no display, to 'egl' or else 'osmesa'.
 
-  Must be called before mujoco or dm_control is imported. If MUJOCO_GL is set, it stays
-  as it is; if there is a display, the choice is left to dm_control. Otherwise MUJOCO_GL
-  becomes 'egl' if EGL finds a usable device, else 'osmesa' if that library is
-  installed. If neither is there it stays unset: physics works, images do not.
+  Must be called before mujoco or dm_control is imported. Without either it stays unset:
+  physics works, images do not.
   """
   if os.environ.get('MUJOCO_GL') or os.environ.get('DISPLAY'):
     return

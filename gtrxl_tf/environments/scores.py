@@ -60,12 +60,7 @@ REACTIVE_LEVELS = tuple(level for level in DMLAB_30 if level not in MEMORY_LEVEL
 
 def human_normalized(returns: Mapping[str, float], table: Mapping[str, Reference]
                      ) -> Dict[str, float]:
-  """Returns 100 * (return - random) / (human - random), by task.
-
-  Args:
-    returns: the mean return on each task.
-    table: `DMLAB_30` or `ATARI_57`.
-  """
+  """Returns 100 * (return - random) / (human - random), by task, of mean returns."""
   unknown = [task for task in returns if task not in table]
   if unknown:
     raise ValueError(f'no human return is known for {", ".join(map(repr, unknown))}: '
@@ -76,31 +71,18 @@ def human_normalized(returns: Mapping[str, float], table: Mapping[str, Reference
 
 
 @config.configurable
-def dmlab30_score(returns: Mapping[str, float], capped: bool = False) -> float:
-  """Returns the mean score over the given levels (GTrXL, Table 1 and figure 2).
-
-  Args:
-    returns: the mean return on each level.
-    capped: whether a level's score is at most 100, as in Table 1's second column, so
-      that superhuman levels do not compensate for others.
-  """
-  scores = list(human_normalized(returns, DMLAB_30).values())
-  return _mean(np.minimum(scores, 100) if capped else scores)
-
-
-@config.configurable
 def dmlab30_scores(returns: Mapping[str, float]) -> Dict[str, float]:
   """Returns the columns of GTrXL's Table 1 and the two parts of its Figure 2.
 
-  Table 13 says which levels need memory and which are reactive.
+  Capped, a level's score is at most 100: superhuman levels do not compensate for others.
   """
   scores = human_normalized(returns, DMLAB_30)
 
   def mean(levels: Sequence[str]) -> float:
     return _mean([score for level, score in scores.items() if level in levels])
 
-  return {'score': dmlab30_score(returns, capped=False),
-          'score_capped': dmlab30_score(returns, capped=True),
+  return {'score': mean(DMLAB_30),
+          'score_capped': _mean(np.minimum(list(scores.values()), 100)),
           'score_memory': mean(MEMORY_LEVELS),
           'score_reactive': mean(REACTIVE_LEVELS)}
 

@@ -51,10 +51,14 @@ class HumanNormalizedTest(parameterized.TestCase):
     self.assertEqual(scores.human_normalized({'a': 0}, table), {'a': 25})
     self.assertEqual(scores.human_normalized({'b': 0}, table), {'b': -50})
 
-  @parameterized.parameters(scores.dmlab30_score, scores.atari57_score)
+  @parameterized.parameters(scores.dmlab30_scores, scores.atari57_score)
   def test_an_unknown_task_is_named(self, score):
     with self.assertRaisesRegex(ValueError, "known for 'pong2': expected tasks among"):
       score({'pong2': 1.})
+
+
+def _dmlab30(returns):
+  return scores.dmlab30_scores(returns)['score']
 
 
 class SummariesTest(parameterized.TestCase):
@@ -64,18 +68,11 @@ class SummariesTest(parameterized.TestCase):
     super().tearDown()
 
   @parameterized.parameters(
-      (scores.dmlab30_score, scores.DMLAB_30),
+      (_dmlab30, scores.DMLAB_30),
       (scores.atari57_score, scores.ATARI_57))
   def test_scale(self, score, table):
     self.assertAlmostEqual(score(_returns(table, 0)), 0)
     self.assertAlmostEqual(score(_returns(table, 1.5)), 150)
-
-  def test_dmlab_30_is_the_mean_and_the_cap_is_by_level(self):
-    returns = _returns(scores.DMLAB_30, 0.5)
-    returns['rooms_watermaze'] = 54 + 3 * (54 - 4.065)  # 400.
-    self.assertAlmostEqual(scores.dmlab30_score(returns), (29 * 50 + 400) / 30)
-    self.assertAlmostEqual(scores.dmlab30_score(returns, capped=True),
-                           (29 * 50 + 100) / 30)
 
   def test_all_scores_of_dmlab_30_have_the_names_of_the_tables(self):
     returns = _returns(scores.DMLAB_30, 0.5)
@@ -107,10 +104,10 @@ class SummariesTest(parameterized.TestCase):
     self.assertTrue(math.isnan(score({})))
 
   @parameterized.parameters(
-      (scores.dmlab30_score, {}), (scores.atari57_score, {}),
+      (_dmlab30, {}), (scores.atari57_score, {}),
       (lambda returns: scores.dmlab30_scores(returns)['score_reactive'],
        {'rooms_watermaze': 54.}),
-      (scores.dmlab30_score,
+      (_dmlab30,
        {'rooms_watermaze': math.nan, 'natlab_fixed_large_map': 2.}),
       (scores.atari57_score, {'pong': math.nan, 'breakout': 2., 'boxing': 3.}))
   def test_without_a_return_there_is_no_score(self, score, returns):
@@ -118,12 +115,7 @@ class SummariesTest(parameterized.TestCase):
 
   def test_the_cap_does_not_hide_a_return_that_is_nan(self):
     self.assertTrue(math.isnan(
-        scores.dmlab30_score({'rooms_watermaze': math.nan}, capped=True)))
-
-  def test_gin_caps(self):
-    config.parse([], ['dmlab30_score.capped = True'])
-    self.assertAlmostEqual(
-        gin.get_configurable('dmlab30_score')(_returns(scores.DMLAB_30, 2)), 100)
+        scores.dmlab30_scores({'rooms_watermaze': math.nan})['score_capped']))
 
 
 if __name__ == '__main__':

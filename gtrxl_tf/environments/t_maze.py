@@ -134,8 +134,7 @@ class TMaze(memory_task.MemoryTask):
       self._x -= action == LEFT and self._x > 0
       reward = 0.0 - self._penalty / self._length
     last = turns or self._num_steps == self._length + 2
-    ends = dm_env.termination if last else dm_env.transition
-    return ends(reward, self._observation(clue=0))
+    return memory_task.later_step(reward, self._observation(clue=0), last)
 
   def _observation(self, clue: int) -> np.ndarray:
     flag = self._y == 0 and self._x == self._length - self._flag_distance

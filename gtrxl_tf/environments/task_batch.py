@@ -41,12 +41,12 @@ class TaskBatch(abc.ABC):
   def step(self, actions: np.ndarray) -> Outcome:
     """Steps every task by `actions`, integers [B]; after an episode the next one begins."""
     actions = np.asarray(actions)
-    if actions.shape != (self.num_tasks,) or actions.dtype.kind not in 'iu':
-      raise ValueError(f'actions have shape {actions.shape} and dtype {actions.dtype}: '
-                       f'expected {(self.num_tasks,)} and integers')
-    if actions.min() < 0 or actions.max() >= self.num_actions:
-      raise ValueError(f'actions are in [{actions.min()}, {actions.max()}]: expected '
-                       f'integers in [0, {self.num_actions})')
+    if actions.shape != (self.num_tasks,) or actions.dtype.kind not in 'iu' or (
+        actions.min() < 0 or actions.max() >= self.num_actions):
+      raise ValueError(
+          f'actions have shape {actions.shape} and dtype {actions.dtype}, and are in '
+          f'[{actions.min()}, {actions.max()}]: expected {self.num_tasks} integers in '
+          f'[0, {self.num_actions})')
     return self._step(actions)
 
   def action_spec(self) -> specs.DiscreteArray:
@@ -63,10 +63,7 @@ class TaskBatch(abc.ABC):
 
   @abc.abstractmethod
   def state_spec(self) -> specs.Array:
-    """Returns the spec of a task's state.
-
-    It is a `DiscreteArray` where a table may hold a value for each state.
-    """
+    """Returns the spec of a task's state, a `DiscreteArray` if a table may have its values."""
 
   @property
   @abc.abstractmethod
@@ -102,10 +99,7 @@ class TaskFamily(abc.ABC):
 
   @abc.abstractmethod
   def make(self, split: Split, num_tasks: int, seed: int) -> TaskBatch:
-    """Draws tasks with replacement; the same seed gives the same tasks.
-
-    No task is in both splits.
-    """
+    """Draws tasks of a split, with replacement; no task is in both splits."""
 
 
 def informed_return(tasks: TaskBatch) -> np.ndarray:

@@ -215,9 +215,8 @@ class VizdoomTwoColors(memory_task.MemoryTask):
       return dm_env.termination(float(reward), {'image': self._image.copy()})
     self._image = self._draw()
     reward = float(reward + _LIVING_REWARD * self._frame_skip)
-    if self._steps == self._max_steps:
-      return dm_env.truncation(reward, {'image': self._image})
-    return dm_env.transition(reward, {'image': self._image})
+    return memory_task.later_step(
+        reward, {'image': self._image}, False, self._steps == self._max_steps)
 
   def _draw(self) -> np.ndarray:
     height, width, _ = self._shape
@@ -234,8 +233,7 @@ class VizdoomTwoColors(memory_task.MemoryTask):
     heading = np.radians(self._variable('ANGLE'))
     items = {item.id: (ITEMS.index(item.name),
                        np.array([item.position_x, item.position_y]))
-             for item in self._game.get_state().objects
-             if item.name in ITEMS}
+             for item in self._game.get_state().objects if item.name in ITEMS}
 
     if self._target not in items:
       if self._wanted is None:  # Drawn once for each item.
@@ -243,16 +241,14 @@ class VizdoomTwoColors(memory_task.MemoryTask):
         self._wanted = int(self._red and not mistaken)
       distances = {
           i: np.linalg.norm(place - agent) for i, (colour, place) in items.items()
-          if colour == self._wanted
-          and abs(bearing(agent, heading, place)) < _HALF_VIEW}
+          if colour == self._wanted and abs(bearing(agent, heading, place)) < _HALF_VIEW}
       if not distances:
         return LEFT
       self._target = min(distances, key=distances.get)
       self._wanted = self._steered = None
     target_colour, target = items[self._target]
     others = [place for colour, place in items.values() if colour != target_colour]
-    self._steered = steer(
-        agent, velocity, heading, target, others, self._steered)
+    self._steered = steer(agent, velocity, heading, target, others, self._steered)
     return self._steered
 
 
@@ -319,8 +315,7 @@ def steer(agent: np.ndarray, velocity: np.ndarray, heading: float,
   place = agent
   for tic in range(_TICS):
     velocity = velocity + thrusts[:, tic]
-    place = np.clip(place + velocity, LOW + _RADIUS,
-                    HIGH - _RADIUS)
+    place = np.clip(place + velocity, LOW + _RADIUS, HIGH - _RADIUS)
     paths[:, tic] = place
     velocity = _FRICTION * velocity
 
