@@ -41,8 +41,7 @@ class ActionRecall(memory_task.MemoryTask):
     super().__init__(num_actions, seed)
     self._delay = delay
     self._cues = memory_task.constant_rows(np.eye(num_actions, num_actions + 1))
-    self._blank, self._flag = memory_task.constant_rows(
-        np.eye(num_actions + 1)[-1] * [[0], [1]])
+    self._blank, self._flag = memory_task.constant_rows(np.eye(num_actions + 1)[-1] * [[0], [1]])
     self._reset()  # Every attribute of an episode exists from here on.
 
   def episode_success(self) -> bool:
@@ -126,8 +125,7 @@ class ActionAssociativeRetrieval(memory_task.MemoryTask):
     return STAY
 
   def observation_spec(self) -> specs.BoundedArray:
-    return specs.BoundedArray(
-        [3], np.float32, [0, 0, -1], [1, 1, 1], 'state_flag_noise')
+    return specs.BoundedArray([3], np.float32, [0, 0, -1], [1, 1, 1], 'state_flag_noise')
 
   def _reset(self) -> dm_env.TimeStep:
     delay = self._max_delay

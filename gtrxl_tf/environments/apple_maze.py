@@ -177,8 +177,7 @@ class AppleMaze(memory_task.MemoryTask):
 
   def _step(self, action: tuple[list[float], int]) -> dm_env.TimeStep:
     (look_right, look_up, right, forward, *hand), grip = action
-    self._pitch = _within(
-        self._pitch + ACTION_REPEATS * _TURN * look_up, -_MAX_PITCH, _MAX_PITCH)
+    self._pitch = _within(self._pitch + ACTION_REPEATS * _TURN * look_up, -_MAX_PITCH, _MAX_PITCH)
     *turns, pull = hand
     *turned, stretch, _ = self._hand
     self._hand = [
@@ -226,7 +225,6 @@ class AppleMaze(memory_task.MemoryTask):
     if self._scene:
       return {'image': self._scene.image(
           [self._x, self._y, self._heading, self._pitch, *self._hand], self._apple)}
-
     angles = self._heading + _RAY_ANGLES
     directions = np.stack([np.cos(angles), np.sin(angles)], axis=1)
     distances, landmarks = self._room.look(self._x, self._y, directions)

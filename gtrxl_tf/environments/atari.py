@@ -105,8 +105,7 @@ class Atari(memory_task.Episodic):
     self._game = game
     self._seen = None  # Ball and paddle, when `pong_action` last looked.
     # The legal action set of Skiing has only 9; the other 9 are no-ops there.
-    self._actions = (list(ale_py.Action) if full_action_set
-                     else self._ale.getMinimalActionSet())
+    self._actions = (list(ale_py.Action) if full_action_set else self._ale.getMinimalActionSet())
     self._num_actions = len(self._actions)
     self._noop = ale_py.Action.NOOP
     self._max_reward = np.inf if max_reward is None else max_reward
@@ -146,8 +145,7 @@ class Atari(memory_task.Episodic):
       self._ale.act(self._noop)
     self._lives = self._ale.lives()
     black = np.zeros([self._side, self._side], np.uint8)
-    self._pictures = collections.deque(
-        [black] * self._num_pictures, maxlen=self._num_pictures)
+    self._pictures = collections.deque([black] * self._num_pictures, maxlen=self._num_pictures)
     return dm_env.restart(self._observation(self._ale.getScreenGrayscale()))
 
   def _step(self, action: int) -> dm_env.TimeStep:

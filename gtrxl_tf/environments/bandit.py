@@ -65,5 +65,4 @@ class BanditFamily(task_batch.TaskFamily):
 
   def make(self, split: task_batch.Split, num_tasks: int, seed: int) -> Bandits:
     random = task_batch.random_state(seed, int(split == 'evaluation'))
-    return Bandits(random.random_sample((num_tasks, self._num_arms)),
-                   random.randint(2**31))
+    return Bandits(random.random_sample((num_tasks, self._num_arms)), random.randint(2**31))

@@ -78,6 +78,7 @@ class BatchedEnvironment:
   array([0., 0., 0.], dtype=float32)
 
   Attributes:
+    num_environments: E, the size of the batch.
     tasks: int32 [E], as given.
     watched: the `specs.kind`s of arrays whose scale a warning may name, once.
   """
@@ -94,7 +95,7 @@ class BatchedEnvironment:
       seed: the seed of the random actions of head starts.
     """
     self._environments = list(environments)
-    num = len(self._environments)
+    self.num_environments = num = len(self._environments)
     self.tasks = np.zeros(num, np.int32)
     if tasks is not None:
       self.tasks[:] = tasks
@@ -122,11 +123,6 @@ class BatchedEnvironment:
     # of its present episode, and the number of that episode. Errors name them.
     self._num_steps = 0
     self._first_steps, self._episodes = [0] * num, [0] * num
-
-  @property
-  def num_environments(self) -> int:
-    """E, the size of the batch."""
-    return len(self._environments)
 
   @property
   def name(self) -> str:
@@ -192,8 +188,7 @@ class BatchedEnvironment:
         raise self.failed(i, error) from error
       yield time_step
 
-  def failed(self, i: int, error: BaseException, where: str = ''
-             ) -> EnvironmentFailed:
+  def failed(self, i: int, error: BaseException, where: str = '') -> EnvironmentFailed:
     """Returns the `EnvironmentFailed` for an error that environment `i` raised.
 
     `where` names the method that raised it, if that was not `step`.
@@ -209,8 +204,7 @@ class BatchedEnvironment:
     """Returns the error for a wrong value that environment `i` returned."""
     name = 'step' if self._num_steps > self._first_steps[i] else 'reset'
     method = getattr(type(_unwrapped(self._environments[i])), name, None)
-    return EnvironmentFailed(
-        f'environment {i}: {what} ({self._time(i)}){config.place(method)}')
+    return EnvironmentFailed(f'environment {i}: {what} ({self._time(i)}){config.place(method)}')
 
   def close(self) -> None:
     """Closes every environment, even if one raises an error."""
@@ -224,10 +218,7 @@ class BatchedEnvironment:
       raise self.failed(*failed, 'close()') from failed[1]
 
   def _fitting_actions(self, actions) -> list[np.ndarray]:
-    """Returns copies of the actions' leaves, in the spec's dtypes.
-
-    An environment may write into its action, which the caller may still need.
-    """
+    """Returns copies of the actions' leaves: environments may write into their actions."""
     if tree.is_nested(self._action_spec):
       actions = tree.flatten_up_to(self._action_spec, actions, check_types=False)
     else:
@@ -304,8 +295,7 @@ class BatchedEnvironment:
           'termination make it')
     step_type, reward, discount, _ = time_step
     if step_type not in _STEP_TYPES:
-      return self._misfit(
-          i, f'step_type = {step_type!r:.60}: expected a dm_env.StepType')
+      return self._misfit(i, f'step_type = {step_type!r:.60}: expected a dm_env.StepType')
     return self._misfit(i, f'reward = {reward!r:.60}, discount = {discount!r:.60}: '
                         'expected two numbers')
 
@@ -317,14 +307,10 @@ class BatchedEnvironment:
     except ERRORS as error:
       raise self.failed(i, error, f'{name}()') from error
 
-  def _write(self, arrays: list[np.ndarray], i: int, observation: Any, at_edge: bool
-             ) -> None:
-    """Writes an observation of environment `i`, if structure, shape and dtype fit.
-
-    Names in a nest are compared `at_edge`, at an episode's first and last step: at every
-    step it would take twice as long as the rest.
-    """
+  def _write(self, arrays: list[np.ndarray], i: int, observation: Any, at_edge: bool) -> None:
+    """Writes an observation of environment `i`, if structure, shape and dtype fit."""
     leaves = tree.flatten(observation) if self._is_nested else (observation,)
+    # Comparing names at every step, not just an episode's first and last, would be slow.
     if self._is_nested and (at_edge or len(leaves) != len(arrays)):
       found = [name for name, _ in _named_leaves('observation', observation)]
       expected = [name for name, _ in self._leaves]
@@ -336,8 +322,7 @@ class BatchedEnvironment:
         leaf = self._fitting(i, leaf, name, shape, dtype)
       array[i] = leaf
 
-  def _fitting(self, i: int, value: Any, name: str, shape: tuple, dtype: np.dtype
-               ) -> np.ndarray:
+  def _fitting(self, i: int, value: Any, name: str, shape: tuple, dtype: np.dtype) -> np.ndarray:
     """Returns `value` as an array; raises an error if that does not fit the spec."""
     expected = f'expected an array of shape {shape} and dtype {dtype}, as its spec says'
     try:
@@ -354,10 +339,7 @@ class BatchedEnvironment:
 
   def _check(self, rewards: np.ndarray, discounts: np.ndarray, arrays: list[np.ndarray],
              last: np.ndarray) -> None:
-    """Raises an error for NaN, for integers out of bounds, and for masks without actions.
-
-    In `last` steps, bool [E], no action is needed.
-    """
+    """Refuses NaN, integers out of bounds, and, but for `last` steps, empty masks."""
     def check(name: str, values: np.ndarray, fits: np.ndarray, complaint: str) -> None:
       if not fits.all():
         i = int(np.argmin(fits.reshape(len(fits), -1).all(axis=1)))
@@ -444,8 +426,7 @@ def _check_specs(environments: list[dm_env.Environment]) -> None:
                          f'{first[kind]}')
     first = found
   if not isinstance(first['reward'], specs.Array) or first['reward'].shape:
-    raise ValueError(
-        f'environment 0: reward_spec is {first["reward"]}: expected a scalar')
+    raise ValueError(f'environment 0: reward_spec is {first["reward"]}: expected a scalar')
   if not tree.flatten(first['action']):
     raise ValueError(
         f'environment 0: action_spec is {first["action"]}: expected at least one action')
@@ -466,8 +447,7 @@ def _check_specs(environments: list[dm_env.Environment]) -> None:
 
 def _unwrapped(environment: Any) -> Any:
   """Returns what is within an environment's wrappers, ours and those of gymnasium."""
-  while isinstance(inner := getattr(environment, '_environment', None),
-                   dm_env.Environment):
+  while isinstance(inner := getattr(environment, '_environment', None), dm_env.Environment):
     environment = inner
   task = getattr(environment, '_task', None)  # As in `FromGymnasium`.
   return getattr(task, 'unwrapped', environment)

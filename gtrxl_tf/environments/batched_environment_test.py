@@ -454,7 +454,8 @@ class BatchedEnvironmentTest(parameterized.TestCase):
         step.return_value = dm_env.TimeStep(step_type, 1.0, 1.0, np.zeros(3, np.float32))
         batch.step([0, 0])
       step.return_value = dm_env.TimeStep(last, 1.0, 1.0, np.zeros(3, np.float32))
-      with self.assertRaisesRegex(batched_environment.EnvironmentFailed, f'^environment 1: {message}'):
+      with self.assertRaisesRegex(
+          batched_environment.EnvironmentFailed, f'^environment 1: {message}'):
         batch.step([0, 0])
 
   @parameterized.parameters(0, 1)
@@ -464,8 +465,8 @@ class BatchedEnvironmentTest(parameterized.TestCase):
     over = dm_env.termination(1.0, np.zeros(3, np.float32))
     with mock.patch.object(fake, 'step' if head_start else 'reset', lambda *_: over):
       with self.assertRaisesRegex(
-          batched_environment.EnvironmentFailed, r'^environment 0, before episode 1, .*\(\) returned a '
-          'step of type .*LAST.* where an episode begins: expected FIRST'):
+          batched_environment.EnvironmentFailed, r'^environment 0, before episode 1, .*\(\) '
+          'returned a step of type .*LAST.* where an episode begins: expected FIRST'):
         batch.reset(np.array([2 * head_start]))  # It once played without end.
 
   @parameterized.parameters('reset', 'step', 'close')
@@ -475,7 +476,8 @@ class BatchedEnvironmentTest(parameterized.TestCase):
 
     setattr(Exits, method, lambda *_: sys.exit(0))
     batch = batched_environment.BatchedEnvironment([Exits()])
-    with self.assertRaisesRegex(batched_environment.EnvironmentFailed, '^environment 0.*SystemExit: 0'):
+    with self.assertRaisesRegex(
+        batched_environment.EnvironmentFailed, '^environment 0.*SystemExit: 0'):
       getattr(batch, method)(*[[0]] * (method == 'step'))
 
   def test_environments_that_share_an_array_are_told_apart(self):
@@ -497,7 +499,8 @@ class BatchedEnvironmentTest(parameterized.TestCase):
         action *= 3
         return super().step(action)
 
-    batch = batched_environment.BatchedEnvironment([Scales(action_spec=specs.Array([2], np.float32))])
+    batch = batched_environment.BatchedEnvironment(
+        [Scales(action_spec=specs.Array([2], np.float32))])
     batch.reset()
     actions = np.ones([1, 2], np.float32)
     batch.step(actions)

@@ -29,8 +29,7 @@ class Bsuite(wrappers.Wrapper):
     suite = optional.load('bsuite.bsuite', needed_by=setting)
     sweep = optional.load('bsuite.sweep', needed_by=setting)
     if name not in sweep.SETTINGS:
-      raise config.ConfigError(
-          f"{setting}: expected an id of bsuite, such as 'memory_len/0'")
+      raise config.ConfigError(f"{setting}: expected an id of bsuite, such as 'memory_len/0'")
     load = suite.EXPERIMENT_NAME_TO_ENVIRONMENT[name.partition('/')[0]]
     settings = dict(sweep.SETTINGS[name])
     if 'seed' in inspect.signature(load).parameters:

@@ -92,12 +92,10 @@ def two_colors_bit(observation: Mapping[str, Any]) -> Any:
   _check_unstacked(image.shape[-1], 3)
   height, width = image.shape[1:3]
   middle = image[(slice(None), *_middle(height, width))]
-  red, green, _ = tf.unstack(
-      tf.reduce_mean(tf.cast(middle, tf.float32), [1, 2]), axis=-1)
+  red, green, _ = tf.unstack(tf.reduce_mean(tf.cast(middle, tf.float32), [1, 2]), axis=-1)
   return tf.cast(green > red, tf.float32)
 
 
 def _middle(height: int, width: int) -> Tuple[slice, slice]:
   """Returns the rows and columns of a picture in which the pillar stands at first."""
-  return (slice(height * 3 // 8, height * 5 // 8),
-          slice(width * 15 // 32, width * 17 // 32))
+  return (slice(height * 3 // 8, height * 5 // 8), slice(width * 15 // 32, width * 17 // 32))

@@ -36,19 +36,13 @@ class Setting(NamedTuple):
     task: which rewards there are.
     size: the room has `size` times `size` cells.
     episode_length: steps after which an episode is cut off.
-    num_episodes: episodes of full length in the steps of a learning history. As
-      episodes end early on success, a history has more.
+    num_episodes: episodes of full length in a learning history; with early success, more.
   """
   num_targets: int
   task: Task
   size: int
   episode_length: int
   num_episodes: int
-
-  @property
-  def num_steps(self) -> int:
-    """T, the number of transitions in a learning history."""
-    return self.episode_length * self.num_episodes
 
 
 # Table S1 is damaged in the known copies of the paper. Sizes, lengths and episodes can
@@ -126,8 +120,7 @@ class DarkRooms(task_batch.TaskBatch):
     return specs.Array((), np.int8, 'reward')
 
   def state_spec(self) -> specs.DiscreteArray:
-    return specs.DiscreteArray(
-        self._num_targets * self._num_cells, np.int64, 'found_and_cell')
+    return specs.DiscreteArray(self._num_targets * self._num_cells, np.int64, 'found_and_cell')
 
   @property
   def state(self) -> np.ndarray:
@@ -247,8 +240,7 @@ class DarkRoom(_Room):
       goal: [x, y]; if None, it is drawn uniformly from all cells but the centre.
       seed: seeds the goal.
     """
-    super().__init__(DarkRooms(
-        _targets(size, [goal], seed), size, episode_length, task))
+    super().__init__(DarkRooms(_targets(size, [goal], seed), size, episode_length, task))
 
 
 @config.configurable
@@ -277,8 +269,7 @@ class DarkKeyToDoor(_Room):
       door: [x, y]; if None, it is drawn in the same way.
       seed: seeds key and door.
     """
-    super().__init__(DarkRooms(
-        _targets(size, [key, door], seed), size, episode_length, task))
+    super().__init__(DarkRooms(_targets(size, [key, door], seed), size, episode_length, task))
 
 
 @config.configurable
@@ -329,13 +320,12 @@ class DarkRoomFamily(task_batch.TaskFamily):
     given = dict(size=size, episode_length=episode_length, num_episodes=num_episodes)
     self.setting = SETTINGS[setting]._replace(
         **{name: value for name, value in given.items() if value is not None})
-    others = dict(
-        training_share=training_share, split_seed=split_seed, split_by=split_by)
+    others = dict(training_share=training_share, split_seed=split_seed, split_by=split_by)
     usual = inspect.signature(DarkRoomFamily).parameters
     self.name = ', '.join([f'dark rooms, setting {setting}', *(
         f'{name} {value}' for name, value in others.items()
         if value != usual[name].default)])
-    self.num_steps = self.setting.num_steps
+    self.num_steps = self.setting.episode_length * self.setting.num_episodes
     cells = np.delete(np.arange(self.setting.size**2), _centre(self.setting.size))
     num_targets = self.setting.num_targets
     units = np.array(list(itertools.permutations(
@@ -364,8 +354,7 @@ class DarkRoomFamily(task_batch.TaskFamily):
                      self.setting.task)
 
 
-def _targets(size: int, given: Sequence[Optional[Cell]], seed: Optional[int]
-             ) -> np.ndarray:
+def _targets(size: int, given: Sequence[Optional[Cell]], seed: Optional[int]) -> np.ndarray:
   """Returns the targets, [1, K, 2]; those that are None are drawn."""
   if any(cell is not None and len(cell) != 2 for cell in given):
     raise config.ConfigError(f'the targets {list(given)}: expected each to be [x, y]')

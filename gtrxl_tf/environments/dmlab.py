@@ -129,8 +129,7 @@ class DMLab(memory_task.Episodic):
     return dm_env.restart(self._observation)
 
   def _step(self, action: int) -> dm_env.TimeStep:
-    reward = self._lab.step(
-        self._native_actions[action], num_steps=self._action_repeat)
+    reward = self._lab.step(self._native_actions[action], num_steps=self._action_repeat)
     if self._lab.is_running():
       self._observation = self._observe()
       return dm_env.transition(reward, self._observation)

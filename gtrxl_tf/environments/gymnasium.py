@@ -291,12 +291,10 @@ def _shown(value: Any) -> str:
 
 
 def _cells(task: Any, seen: Any) -> dict[int, int]:
-  """Returns the greatest value of arrays of MiniGrid's cells, by the `id` of their space.
-
-  MiniGrid declares cells, indices of kind, colour and state, as bytes from 0 to 255. What
-  a wrapper of the task puts in their place counts as cells, such as crops and stacks,
-  unless `seen`, the first observation, has the larger values of pictures.
-  """
+  """Returns the greatest value of arrays of MiniGrid's cells, by the `id` of their space."""
+  # MiniGrid declares cells, indices of kind, colour and state, as bytes from 0 to 255. What
+  # a wrapper of the task puts in their place counts as cells, such as crops and stacks,
+  # unless `seen`, the first observation, has the larger values of pictures.
   base = task.unwrapped
   if not any(x.__module__.startswith('minigrid.') for x in type(base).__mro__):
     return {}
@@ -328,10 +326,7 @@ class _Converted(NamedTuple):
 def _convert(space: Any, kind: str, owner: str, max_words: Optional[int] = None,
              path: Sequence[Any] = (), greatest: Mapping[int, int] = {}
              ) -> Optional[_Converted]:
-  """Converts a space of a `kind`, 'observation' or 'action'; None if it is left out.
-
-  `path` has the keys of the space within others; `_cells` returns `greatest`.
-  """
+  """Converts a space of a `kind`, 'observation' or 'action'; None if it is left out."""
   name = str(path[-1]) if path else kind
   where = kind + ''.join(f'[{key!r}]' for key in path)
   spaces = importlib.import_module('gymnasium').spaces
@@ -373,8 +368,7 @@ def _convert(space: Any, kind: str, owner: str, max_words: Optional[int] = None,
       'wrapper such as FilterObservation leaves out others')
 
 
-def _nest(parts: Mapping[Any, _Converted], join: Callable[[dict], Any], where: str
-          ) -> _Converted:
+def _nest(parts: Mapping[Any, _Converted], join: Callable[[dict], Any], where: str) -> _Converted:
   """Joins the parts of a Dict or a Tuple, which `where` names in errors."""
   def encode(value: Any) -> Any:
     try:

@@ -653,8 +653,8 @@ class MakeTest(parameterized.TestCase):
   def test_one_task_is_refused_in_two_environments_of_a_batch(self):
     task = gym.make('CartPole-v1')
     with self.assertRaisesRegex(ValueError, 'one environment twice'):
-      batched_environment.BatchedEnvironment([wrappers.ClipReward(gymnasium.FromGymnasium(task, seed=i))
-                     for i in range(2)])
+      batched_environment.BatchedEnvironment(
+          [wrappers.ClipReward(gymnasium.FromGymnasium(task, seed=i)) for i in range(2)])
 
   def test_gymnasiums_own_make_is_a_function_too(self):
     environment = making.make(

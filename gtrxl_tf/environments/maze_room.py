@@ -70,8 +70,7 @@ class Room:
     free = [(x, y) for x in offsets for y in offsets if (x, y) not in blocks]
     self.blocks = np.array(blocks) + centre
     self.cells = [(x + centre, y + centre) for x, y in free]
-    self.apple_cells = [
-        (x + centre, y + centre) for x, y in free if max(abs(x), abs(y)) > 1]
+    self.apple_cells = [(x + centre, y + centre) for x, y in free if max(abs(x), abs(y)) > 1]
 
     # Places once around the room, along the columns and rows that have no blocks.
     ascending = [centre + offset for offset in offsets if offset % 2]
@@ -116,15 +115,11 @@ class Room:
         y = edge_y + (y - edge_y) * AGENT_RADIUS / distance
     return x, y
 
-  def look(self, x: float, y: float, directions: np.ndarray
-           ) -> tuple[np.ndarray, np.ndarray]:
-    """Returns the distances and landmarks at which rays from (x, y) end.
+  def look(self, x: float, y: float, directions: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Returns where rays from (x, y), outside all blocks, end.
 
-    The place is outside all blocks; `directions` are unit vectors [R, 2].
-
-    Returns:
-      distances: [R], to the nearest wall or block.
-      landmarks: int [R], the landmark that is there, or -1.
+    `directions` are unit vectors [R, 2]. The results are distances [R] to the nearest wall
+    or block, and the landmarks that are there, int [R], or -1.
     """
     # A ray along an axis then meets the lines parallel to it, very far away.
     directions = np.where(np.abs(directions) < 1e-9, 1e-9, directions)
@@ -142,14 +137,12 @@ class Room:
     high_y = low_y + inverse_y
     enters = np.maximum(np.minimum(low_x, high_x), np.minimum(low_y, high_y))
     leaves = np.minimum(np.maximum(low_x, high_x), np.maximum(low_y, high_y))
-    to_blocks = np.where(
-        (enters < leaves) & (enters > 0), enters, np.inf).min(axis=1)
+    to_blocks = np.where((enters < leaves) & (enters > 0), enters, np.inf).min(axis=1)
 
     walls = 2 * axes + (directions[rays, axes] > 0)
     along = np.array([y, x])[axes] + distances * directions[rays, 1 - axes]
     landmarks = self._landmark_at[walls, along.astype(int)]
-    return (np.minimum(distances, to_blocks),
-            np.where(to_blocks < distances, -1, landmarks))
+    return (np.minimum(distances, to_blocks), np.where(to_blocks < distances, -1, landmarks))
 
   def steps_to(self, cell: tuple[int, int]) -> dict[tuple[int, int], int]:
     """Returns the number of steps from each cell to `cell`."""

@@ -35,8 +35,7 @@ class Episodic(dm_env.Environment):
     """Returns `action` as `_step` takes it; raises an error if it does not fit."""
     action = operator.index(action)
     if not 0 <= action < self._num_actions:
-      raise ValueError(
-          f'action = {action}: expected an integer in [0, {self._num_actions})')
+      raise ValueError(f'action = {action}: expected an integer in [0, {self._num_actions})')
     return action
 
   @abc.abstractmethod

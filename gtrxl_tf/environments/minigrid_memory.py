@@ -80,8 +80,7 @@ class MinigridMemory(memory_task.MemoryTask):
     envs = optional.load('minigrid.envs', needed_by='MinigridMemory')
     self._pixels = pixels
     self._view = view
-    self._minigrid = envs.MemoryEnv(
-        size=size, max_steps=max_steps, agent_view_size=view)
+    self._minigrid = envs.MemoryEnv(size=size, max_steps=max_steps, agent_view_size=view)
     self._middle = size // 2  # y of the hallway and of the room's middle row.
     self._junction = (size - 2, self._middle)
     self._clue = (1, self._middle - 1)
@@ -120,8 +119,7 @@ class MinigridMemory(memory_task.MemoryTask):
   def observation_spec(self) -> dict[str, specs.Array]:
     if self._pixels:
       side = self._view * _CELL_PIXELS
-      return {'image': specs.BoundedArray(
-          [side, side, 3], np.uint8, 0, 255, name='image')}
+      return {'image': specs.BoundedArray([side, side, 3], np.uint8, 0, 255, name='image')}
     return {
         'direction': specs.BoundedArray([4], np.float32, 0, 1, name='direction'),
         'image': specs.BoundedArray([self._view, self._view, 3], np.uint8,
@@ -163,11 +161,10 @@ class MinigridMemory(memory_task.MemoryTask):
   def _towards(self, target: tuple[int, int]) -> int:
     """Returns the action on the shortest way, which follows the hallway's row."""
     x, y = self._position()
-    if x != target[0] and y != self._middle:  # In the room, beside the middle row.
-      heading = 1 if y < self._middle else 3
-    elif x != target[0]:
-      heading = 0 if x < target[0] else 2
-    else:
-      heading = 1 if y < target[1] else 3
+    goal_x, goal_y = target
+    if x != goal_x and y == self._middle:
+      heading = 0 if x < goal_x else 2
+    else:  # In the room, beside the middle row, or at the end.
+      heading = 1 if y < (goal_y if x == goal_x else self._middle) else 3
     turns = (heading - self._minigrid.agent_dir) % 4
     return (FORWARD, RIGHT, RIGHT, LEFT)[turns]

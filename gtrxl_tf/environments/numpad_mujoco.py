@@ -228,11 +228,7 @@ class NumpadMujoco(memory_task.MemoryTask):
 
 
 def _xml(centres: list[tuple[float, float]], limit: float) -> str:
-  """Returns the model in MuJoCo's XML.
-
-  The ball collides only with the floor. Walls are limits of its joints; pads and rims
-  are only drawn.
-  """
+  """Returns the model in MuJoCo's XML; pads and rims are only drawn, walls limit joints."""
   pads = '\n'.join(f"""
       <geom name="pad_{pad}" class="seen" material="pad" pos="{x} {y} 0"
             size="{_PAD} {_PAD} .004"/>

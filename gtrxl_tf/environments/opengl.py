@@ -23,11 +23,7 @@ def backend() -> str:
 
 
 def _has_device(egl: ctypes.CDLL) -> bool:
-  """Returns whether dm_control's EGL backend will find a display.
-
-  Finding the libraries is not enough: without a driver, or with a device that may not
-  be opened, they load but fail when used, and then importing dm_control fails.
-  """
+  """Returns whether dm_control's EGL backend finds a display; it may lack a driver."""
   egl.eglGetProcAddress.restype = ctypes.c_void_p
   query_devices = egl.eglGetProcAddress(b'eglQueryDevicesEXT')
   get_display = egl.eglGetProcAddress(b'eglGetPlatformDisplayEXT')

@@ -38,6 +38,5 @@ def _install(extra: str) -> str:
 def _wheel() -> str:
   """Returns the URL of the installed wheel; in an index, anyone could take its name."""
   with contextlib.suppress(metadata.PackageNotFoundError, KeyError, TypeError, ValueError):
-    return json.loads(
-        metadata.distribution('gtrxl_tf').read_text('direct_url.json'))['url']
+    return json.loads(metadata.distribution('gtrxl_tf').read_text('direct_url.json'))['url']
   return 'file:///PATH/OF/ITS/WHEEL'

@@ -27,14 +27,10 @@ Cell = Tuple[int, int]
 
 def draw_grid(height: int, width: int, cells: Mapping[Cell, Sequence[int]],
               agent: Cell, cell_pixels: int = 24) -> np.ndarray:
-  """Draws a grid of cells, uint8 [H, W, 3].
+  """Draws a grid of `height` rows and `width` columns, uint8 [H, W, 3].
 
-  Args:
-    height: rows of cells.
-    width: columns of cells.
-    cells: colours of cells, by row and column; the others are floor.
-    agent: row and column of the agent, a square within its cell.
-    cell_pixels: side of a cell, in pixels.
+  `cells` has colours by row and column, and the others are floor; the agent is a square
+  within its cell. The side of a cell is `cell_pixels`.
   """
   image = np.full((height, width, 3), FLOOR, np.uint8)
   for cell, colour in cells.items():
@@ -78,14 +74,12 @@ def require_backend(needed_by: str) -> None:
 
 @functools.cache
 def _backend() -> str:
-  """Returns what `opengl.backend` returns in a process of its own.
-
-  TensorFlow 2.21 offers its LLVM to all libraries. Mesa would take it in place of its own,
-  and either would crash, unless Mesa is first loaded as here.
-  """
+  """Returns what `opengl.backend` returns in a process of its own."""
   backend, *libraries = subprocess.run(
       [sys.executable, '-I', opengl.__file__], stdout=subprocess.PIPE, text=True,
       check=False).stdout.splitlines() or ['']
+  # TensorFlow 2.21 offers its LLVM to all libraries. Mesa would take it in place of its own,
+  # and either would crash, unless Mesa is first loaded as here.
   for library in libraries:
     ctypes.CDLL(library, os.RTLD_NOW | os.RTLD_DEEPBIND)
   return backend

@@ -16,20 +16,16 @@ _LARGE, _SMALL_BYTES, _SMALL = 300.0, 16, 1e-3
 
 
 class Scales:
-  """The ranges of the values of observations so far."""
+  """The ranges of values so far, of an observation's arrays with these names and specs."""
 
   def __init__(self, leaves: Sequence[Tuple[str, Any]]):
-    """Takes the names and specs of the observation's arrays."""
     self._watched = [(place, *leaf, specs_lib.kind(leaf[1]), [np.inf, -np.inf])
                      for place, leaf in enumerate(leaves)
                      if leaf[0] != f'observation[{specs_lib.MASK!r}]']
 
   def look(self, arrays: Sequence[np.ndarray], kinds: Sequence[str], last: np.ndarray,
            num_steps: int, time: Callable[[int], str]) -> None:
-    """Logs a warning, once, of an array of some `specs.kind` that teaches networks little.
-
-    `last` says where episodes end, `time` returns the episode and step of an environment.
-    """
+    """Logs a warning, once, of an array of some `specs.kind` that teaches networks little."""
     over = bool(last.any())
     if not kinds or not over and num_steps % _STEPS_BETWEEN_LOOKS != 2:
       return
@@ -39,8 +35,7 @@ class Scales:
         values = arrays[place].astype(np.float64, copy=False)
         span[:] = (np.minimum(span[0], values.min(axis=0)),
                    np.maximum(span[1], values.max(axis=0)))
-        concern = _off_scale(
-            name, spec, values, *span, over or num_steps > _MANY_STEPS, time)
+        concern = _off_scale(name, spec, values, *span, over or num_steps > _MANY_STEPS, time)
       if concern:
         logging.warning('%s', concern)
         self._watched = []

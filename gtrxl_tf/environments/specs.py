@@ -96,8 +96,7 @@ def kind(spec: specs.Array, max_one_hot: int = 64) -> str:
   """Returns what an array is for networks: the word in the table of `SpecTorso`."""
   if is_image(spec):
     return 'image'
-  if spec.dtype == bool or (
-      is_index(spec, 2) and not isinstance(spec, specs.DiscreteArray)):
+  if spec.dtype == bool or (is_index(spec, 2) and not isinstance(spec, specs.DiscreteArray)):
     return 'bit'
   if not is_discrete(spec) or np.isinf(bounds(spec)).any():
     return 'number'
@@ -122,10 +121,10 @@ def integers(num: Any, start: Any, name: Optional[str] = None) -> specs.BoundedA
   num, start = np.asarray(num, np.int64), np.asarray(start, np.int64)
   greatest = max(num.max(), -start.min(), (start + num).max())
   dtype = np.int32 if greatest <= np.iinfo(np.int32).max else np.int64
-  if start.any():
-    return specs.BoundedArray(num.shape, dtype, start, start + num - 1, name)
-  return (specs.BoundedArray(num.shape, dtype, 0, num - 1, name) if num.shape
-          else specs.DiscreteArray(int(num), dtype, name))
+  if not num.shape and not start:
+    return specs.DiscreteArray(int(num), dtype, name)
+  low = start if start.any() else 0
+  return specs.BoundedArray(num.shape, dtype, low, low + num - 1, name)
 
 
 def minimum(spec: specs.BoundedArray) -> np.ndarray:
@@ -243,8 +242,7 @@ def random_action(action_spec: Any, observation: Any, random: np.random.Generato
 def random_value(spec: specs.Array, random: np.random.Generator) -> Any:
   """Draws an array, or a NumPy number, within the bounds of `spec`.
 
-  Without bounds, the value is within [-1, 1]; a float with one bound is within 1 of
-  it.
+  Without bounds, the value is within [-1, 1]; a float with one bound is within 1 of it.
   """
   if spec.dtype.kind == 'f':
     middle, half = middle_and_half(spec)

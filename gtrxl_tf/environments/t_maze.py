@@ -99,16 +99,14 @@ class TMaze(memory_task.MemoryTask):
 
   def render(self) -> np.ndarray:
     """Returns a picture, uint8 [H, W, 3]; the correct end is always green."""
-    cells = {(row, column): rendering.WALL
-             for row in (0, 2) for column in range(self._length)}
+    cells = {(row, column): rendering.WALL for row in (0, 2) for column in range(self._length)}
     cells[1 - self._clue, self._length] = rendering.GOAL
     return rendering.draw_grid(
         3, self._length + 1, cells, (1 - self._y, self._x),
         max(4, min(24, 640 // (self._length + 1))))
 
   def observation_spec(self) -> specs.BoundedArray:
-    return specs.BoundedArray(
-        [4], np.float32, [-1, -1, 0, -1], [1, 1, 1, 1], 'y_clue_flag_noise')
+    return specs.BoundedArray([4], np.float32, [-1, -1, 0, -1], [1, 1, 1, 1], 'y_clue_flag_noise')
 
   def _reset(self) -> dm_env.TimeStep:
     self._length = self._max_length

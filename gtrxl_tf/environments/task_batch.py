@@ -121,5 +121,4 @@ def random_state(seed: int, *more: int) -> np.random.RandomState:
   Splits and tasks are drawn with it, so that a model that was trained elsewhere is not
   evaluated on tasks that it was trained on.
   """
-  return np.random.RandomState(
-      np.random.SeedSequence([seed, *more]).generate_state(4))
+  return np.random.RandomState(np.random.SeedSequence([seed, *more]).generate_state(4))

@@ -254,11 +254,7 @@ class VizdoomTwoColors(memory_task.MemoryTask):
 
 @contextlib.contextmanager
 def _starting_alone() -> Iterator[None]:
-  """Waits until no other process is starting an engine in the working folder.
-
-  An engine makes the folder `_vizdoom` where it is started. It ends if another one makes
-  the folder at the same moment.
-  """
+  """Waits until no other process starts an engine, which would make the same folder."""
   folder = os.open('.', os.O_RDONLY)
   try:
     with contextlib.suppress(OSError):  # A file system without locks.
@@ -271,10 +267,8 @@ def _starting_alone() -> Iterator[None]:
 def wad(pillar: Optional[str] = None, pillar_tics: Optional[int] = 90) -> bytes:
   """Returns the scenario, with one map, MAP01.
 
-  Args:
-    pillar: its colour, one of `COLOURS`; None lets the script draw it.
-    pillar_tics: tics after which the pillar is removed; 0 for no pillar, None for one
-      that stays.
+  The script draws the colour of the pillar if it is None, and removes the pillar after
+  some tics: 0 for no pillar, None for one that stays.
   """
   first, last = (0, 1) if pillar is None else [COLOURS.index(pillar)] * 2
   made = FILE.read_bytes()
@@ -309,8 +303,7 @@ def steer(agent: np.ndarray, velocity: np.ndarray, heading: float,
   """
   left, right, go = np.moveaxis(np.array(BUTTONS)[_PLANS], -1, 0)  # [plans, tics].
   headings = heading + _TURN * np.cumsum(left - right, axis=1)
-  thrusts = _THRUST * go[..., None] * np.stack(
-      [np.cos(headings), np.sin(headings)], axis=-1)
+  thrusts = _THRUST * go[..., None] * np.stack([np.cos(headings), np.sin(headings)], axis=-1)
   paths = np.empty_like(thrusts)  # [plans, tics, 2].
   place = agent
   for tic in range(_TICS):
@@ -332,8 +325,7 @@ def steer(agent: np.ndarray, velocity: np.ndarray, heading: float,
       touches = on_the_way & _touches(paths, other, _TOUCH + _MARGIN)
       cost += _TOUCH_COST * np.sum(touches, axis=1)
   if last_action in (LEFT, RIGHT):
-    other_turn = RIGHT if last_action == LEFT else LEFT
-    cost[_PLANS[:, 0] == other_turn] = np.inf
+    cost[_PLANS[:, 0] == (RIGHT if last_action == LEFT else LEFT)] = np.inf
   return int(_PLANS[np.argmin(cost), 0])
 
 

@@ -8,7 +8,7 @@ Logs, evaluations and scores report the returns of unclipped and unscaled reward
 """
 
 import collections
-from typing import Annotated, Any, Optional
+from typing import Annotated, Any, Callable, Optional
 
 import dm_env
 from dm_env import specs
@@ -62,12 +62,6 @@ class Wrapper(dm_env.Environment):
   def action_spec(self) -> Any:
     return self._environment.action_spec()
 
-  def reward_spec(self) -> Any:
-    return self._environment.reward_spec()
-
-  def discount_spec(self) -> Any:
-    return self._environment.discount_spec()
-
   def close(self) -> None:
     self._environment.close()
 
@@ -75,12 +69,10 @@ class Wrapper(dm_env.Environment):
 class _Rewards(Wrapper):
   """Changes rewards, and reports the return of the unchanged ones."""
 
-  def __init__(self, environment: Any):
+  def __init__(self, environment: Any, change: Callable[[float], float]):
     super().__init__(environment)
+    self._change = change
     self._return = 0.0
-
-  def reward_spec(self) -> specs.Array:
-    return specs.Array([], float, 'reward')
 
   def episode_return(self) -> float:
     """Returns the return before the change; called after the last step."""
@@ -92,10 +84,7 @@ class _Rewards(Wrapper):
       self._return = 0.0
       return time_step
     self._return += time_step.reward
-    return time_step._replace(reward=self._reward(time_step.reward))
-
-  def _reward(self, reward: float) -> float:
-    raise NotImplementedError
+    return time_step._replace(reward=float(self._change(time_step.reward)))
 
 
 @config.configurable
@@ -107,17 +96,12 @@ class ClipReward(_Rewards):
     high: the greatest reward, or None.
   """
 
-  def __init__(self, environment: Any, low: Optional[float] = -1.0,
-               high: Optional[float] = 1.0):
-    super().__init__(environment)
-    self._low = -np.inf if low is None else low
-    self._high = np.inf if high is None else high
-    if self._low > self._high:
+  def __init__(self, environment: Any, low: Optional[float] = -1.0, high: Optional[float] = 1.0):
+    least, most = -np.inf if low is None else low, np.inf if high is None else high
+    if least > most:
       raise config.ConfigError(
           f'ClipReward.low = {low}: expected at most ClipReward.high = {high}')
-
-  def _reward(self, reward: float) -> float:
-    return float(min(max(reward, self._low), self._high))
+    super().__init__(environment, lambda reward: min(max(reward, least), most))
 
 
 @config.configurable
@@ -129,11 +113,7 @@ class ScaleReward(_Rewards):
   """
 
   def __init__(self, environment: Any, factor: float):
-    super().__init__(environment)
-    self._factor = factor
-
-  def _reward(self, reward: float) -> float:
-    return float(reward * self._factor)
+    super().__init__(environment, lambda reward: reward * factor)
 
 
 @config.configurable
@@ -165,9 +145,6 @@ class RepeatAction(Wrapper):
       if time_step.last() or not discount:
         break  # Rewards that follow a discount of 0 do not count for the action.
     return time_step._replace(reward=reward, discount=discount)
-
-  def reward_spec(self) -> specs.Array:
-    return specs.Array([], float, 'reward')
 
 
 @config.configurable
@@ -210,8 +187,7 @@ class ShrinkImages(Wrapper):
     factor: height and width of a square, in pixels.
   """
 
-  def __init__(self, environment: Any,
-               factor: Annotated[int, config.Range(2, 16)] = 2):
+  def __init__(self, environment: Any, factor: Annotated[int, config.Range(2, 16)] = 2):
     super().__init__(environment)
     self._factor = factor
     spec = environment.observation_spec()
@@ -271,8 +247,7 @@ class FrameStack(Wrapper):
     frames: the number of observations. 4 is DQN's.
   """
 
-  def __init__(self, environment: Any,
-               frames: Annotated[int, config.Range(1, 1000)] = 4):
+  def __init__(self, environment: Any, frames: Annotated[int, config.Range(1, 1000)] = 4):
     super().__init__(environment)
     self._frames = collections.deque(maxlen=frames)
     self._spec = stacked_spec(environment.observation_spec(), frames)
@@ -285,11 +260,9 @@ class FrameStack(Wrapper):
     observation = tree.map_structure_up_to(
         self._spec, np.array, time_step.observation)  # An array may be a list.
     if time_step.first():
-      self._frames.extend(
-          [tree.map_structure(np.zeros_like, observation)] * self._frames.maxlen)
+      self._frames.extend([tree.map_structure(np.zeros_like, observation)] * self._frames.maxlen)
     self._frames.append(observation)
-    return time_step._replace(
-        observation=_stacked(self._frames, _stacked_arrays))
+    return time_step._replace(observation=_stacked(self._frames, _stacked_arrays))
 
 
 def stacked_spec(observation_spec: Any, frames: int) -> Any:
