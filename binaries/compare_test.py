@@ -5,7 +5,6 @@ import io
 import pathlib
 import shlex
 import shutil
-import threading
 
 from absl.testing import absltest
 from absl.testing import flagsaver
@@ -15,7 +14,7 @@ import pytest
 from binaries import compare  # No test may import another one: flags would clash.
 from gtrxl_tf import testing
 from gtrxl_tf.analysis import comparison_runs
-from gtrxl_tf.analysis import run_index
+from gtrxl_tf.analysis import runs as runs_lib
 from gtrxl_tf.environments import t_maze
 from gtrxl_tf.launch import prepare
 from gtrxl_tf.settings import config
@@ -49,7 +48,14 @@ class _MadeUpRun:
   def terminate(self):
     pass
 
+  def poll(self):
+    self.returncode = self.end()
+    return self.returncode
+
   def wait(self):
+    return self.returncode
+
+  def end(self):
     folder = run_folder.RunFolder(self.root)
     diverges = 'lstm' in self.files[-1] and 'ActionRecall.delay=3' in self.bindings
     metrics_csv.MetricsWriter(folder.metrics, 0).append(
@@ -222,18 +228,18 @@ class CompareTest(absltest.TestCase):
 
   @pytest.mark.medium
   def test_jobs_train_side_by_side(self):
-    together = threading.Barrier(2, timeout=60)
-    wait = _MadeUpRun.wait
+    end = _MadeUpRun.end
+    counts = []
     self.enter_context(absltest.mock.patch.object(
-        _MadeUpRun, 'wait', lambda run: (together.wait(), wait(run))[1]))
+        _MadeUpRun, 'end', lambda run: (counts.append(len(self.runs)), end(run))[1]))
     printed = self._compare(jobs=2)
-    self.assertLen(self.runs, 4)
+    self.assertEqual(counts, [2, 2, 4, 4])
     self.assertRegex(printed, r'2 of 4 runs done, about \d+ minutes left: /')
     self.assertTrue((self.root / 'lstm/seed_1/logs/train.txt').exists())
 
   @pytest.mark.medium
   def test_a_run_that_fails_stops_the_others(self):
-    self.enter_context(absltest.mock.patch.object(_MadeUpRun, 'wait', lambda run: 1))
+    self.enter_context(absltest.mock.patch.object(_MadeUpRun, 'end', lambda run: 1))
     with self.assertRaisesRegex(SystemExit, 'Stopped: the run in .*seed_0 failed.$'):
       self._compare()
     self.assertLen(self.runs, 1)
@@ -245,7 +251,7 @@ class CompareTest(absltest.TestCase):
       (logs / 'train.txt').write_text('Trains.\nStopped: no doors', encoding='utf-8')
       return 1
 
-    self.enter_context(absltest.mock.patch.object(_MadeUpRun, 'wait', fail))
+    self.enter_context(absltest.mock.patch.object(_MadeUpRun, 'end', fail))
     with self.assertRaisesRegex(
         SystemExit, r'Stopped: the run in .* failed: Stopped: no doors \(.*train.txt\)$'):
       self._compare(jobs=2)
@@ -284,7 +290,7 @@ class CompareTest(absltest.TestCase):
   @pytest.mark.medium
   def test_the_index_has_every_run(self):
     self._compare()
-    index = run_index.read(self.root / 'runs.jsonl')
+    index = runs_lib.read(self.root / 'runs.jsonl')
     self.assertEqual([(run.model, run.seed) for run in index.points[0].runs],
                      [('gtrxl', 0), ('gtrxl', 1), ('lstm', 0), ('lstm', 1)])
     self.assertIn('Experiment.seed = 1', index.points[0].runs[1].config)

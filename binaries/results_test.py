@@ -7,8 +7,8 @@ from absl.testing import absltest
 import pytest
 
 from gtrxl_tf.analysis import comparison
-from gtrxl_tf.analysis import figures
-from gtrxl_tf.analysis import run_index
+from gtrxl_tf.analysis import runs
+from gtrxl_tf.training import curves
 
 _DOCS = pathlib.Path(__file__).parents[1] / 'docs'
 _PAGE = (_DOCS / 'results.md').read_text(encoding='utf-8')
@@ -53,14 +53,11 @@ class ResultsTest(absltest.TestCase):
   def test_the_text_counts_the_runs_that_succeed_as_the_tables_do(self):
     counted = set()
     for path in _RUNS:
-      for point in run_index.read(path).points:
-        for model in comparison.models_of([point]):
+      for point in runs.read(path).points:
+        for model in point.by_model:
           for task in range(len(point.tasks)):
-            values = comparison.finals(point, model, 'success', task)
-            if values:
-              # pylint: disable-next=protected-access
-              cell = figures._cell(values, 'success')
-              counted.add(cell.replace('**', '').replace(';', ','))
+            if values := point.finals(model, 'success', task):
+              counted.add(f'{comparison.succeed(values)}, {curves.mean_and_error(values)}')
     told = re.findall(r'\d+ of \d+, \d\.\d\d ± \d\.\d\d', _TEXT)
     self.assertGreater(len(told), 50)
     self.assertEmpty(set(told) - counted)

@@ -1,183 +1,148 @@
-"""Tables that compare the runs of several models on an experiment, seed by seed.
+"""Tables of the runs of several models on an experiment, seed by seed, in Markdown.
 
-From the point where a run diverged, its return counts as 0, as in *GTrXL* (Table 3), or
-as its lowest one before if that is below 0, so that divergence never counts as good.
+`gtrxl figures` summarizes the values of several runs by their interquartile mean with a
+95 % interval from a stratified bootstrap, as Agarwal et al. (2021) recommend, by their
+package rliable. It counts the runs that succeed: most remember a clue or guess it, and a
+mean, or an interquartile mean more so, hides the few that fail.
 """
 
-import math
+import functools
 import statistics
-import types
-from typing import Callable, Dict, Iterable, List, Mapping, NamedTuple, Optional, Sequence
+from typing import Callable, List, NamedTuple, Optional, Sequence, Tuple
 
+import numpy as np
+
+from gtrxl_tf.analysis import runs as runs_lib
+from gtrxl_tf.settings import config
 from gtrxl_tf.training import curves
-from gtrxl_tf.training.offline import history_curves
 
-# A task counts as learned at this share of the informed policy's return.
-_LEARNED = 0.9
+_LEARNED = 0.9  # The share of the informed policy's return at which a task is learned.
+_SUCCEEDS = 0.95  # The share of its episodes in which a run that succeeds does.
 
+# As in rliable's examples. Its default of 50,000 takes seconds a cell.
+_RESAMPLES = 2000
 
-class Run(NamedTuple):
-  """The run of a model with a seed.
-
-  Attributes:
-    model: name of the model.
-    seed: the run's seed.
-    metrics: rows of `metrics.csv`; none if the run diverged before the first.
-    evaluation: rows of `evaluation.csv`; none if the run is not done.
-    diverged: whether the loss or a gradient was not finite.
-    samples: the settings that were drawn for the run.
-    processes: curves of `learning_process.csv`; none if the run's policy does not learn
-      while it acts.
-    scores: the scores of the evaluation; none if the experiment has no score, or the
-      run is not done.
-    config: the run's operative gin config.
-  """
-  model: str
-  seed: int
-  metrics: curves.Rows
-  evaluation: curves.Rows
-  diverged: bool
-  samples: Mapping[str, float]
-  processes: Mapping[str, history_curves.Curve] = types.MappingProxyType({})
-  scores: Mapping[str, float] = types.MappingProxyType({})
-  config: str = ''
-
-
-class PointRuns(NamedTuple):
-  """The runs at one point of a sweep; without a sweep, all runs.
-
-  Attributes:
-    value: the value of the setting that the sweep varies.
-    runs: the runs of all models.
-    informed: the informed policy's return, if there is one.
-    tasks: names of the tasks; one empty name if there is only one task.
-    scores: names of the experiment's scores. 'score', if it is among them, ranks runs.
-    lines: the experiment's `reference_lines`.
-  """
-  value: str
-  runs: Sequence[Run]
-  informed: Optional[float]
-  tasks: Sequence[str] = ('',)
-  scores: Sequence[str] = ()
-  lines: Mapping[str, Mapping[str, float]] = types.MappingProxyType({})
+_FINALS = (
+    'Mean over the runs ± its standard error, and in brackets the {} of each in the '
+    'evaluation after training, in the order of their seeds. A run that diverged counts as '
+    '0, or as its lowest value below 0. -: not evaluated, and not in the mean.')
 
 
 class _Column(NamedTuple):
   title: str
-  value: Callable[[Run], Optional[float]]
-  format: str
-  mean_format: Optional[str]  # None: no mean is shown.
+  value: Callable[[runs_lib.Run], Optional[float]]
+  format: str = '.2f'
+  mean_format: Optional[str] = ''  # By default the same; None: no mean is shown.
   error: bool = False  # True if the mean is shown with its standard error.
 
 
-def tables(setting: Optional[str], points: Sequence[PointRuns]) -> str:
-  """Returns all Markdown tables of a comparison.
-
-  Args:
-    setting: the setting that a sweep varies; None without a sweep.
-    points: the points of the sweep; one without a sweep.
-  """
+def tables(index: runs_lib.Index) -> str:
+  """Returns all tables of a comparison: of each run, of tasks, and of a sweep."""
   texts = []
-  for point in points:
+  for point in index.points:
     text = table(point)
-    texts.append(f'{text}\n{task_table(point)}' if len(point.tasks) > 1 else text)
-  if setting is None:
+    if len(point.tasks) > 1:
+      _, places = index._replace(setting=None, points=[point]).places()
+      text += '\n' + _finals(f'{point.measure} in task', list(point.by_model), places,
+                             point.measure)
+    texts.append(text)
+  if index.setting is None:
     return texts[0]
-  measures = [*(['score'] if all('score' in point.scores for point in points) else []),
-              'return',
-              *normalized_measures([run for point in points for run in point.runs])]
+  _, places = index.places()
+  measures = sorted(dict.fromkeys(['return', *index.measures]), key=lambda x: x != 'score')
   return '\n'.join(
-      [f'## {setting} = {point.value}\n\n{text}' for point, text in zip(points, texts)]
-      + [f'## Final {measure} against {setting}\n\n'
-         f'{sweep_table(setting, points, measure)}' for measure in measures])
+      [f'## {index.setting} = {point.value}\n\n{text}'
+       for point, text in zip(index.points, texts)]
+      + [f'## Final {measure} against {index.setting}\n\n'
+         + _finals(index.setting, index.models, places, measure, measure == 'return')
+         for measure in measures])
 
 
-def table(point: PointRuns) -> str:
-  """Returns a Markdown table with a row for each run and each model's mean.
+def _finals(axis: str, models: Sequence[str], places: Sequence[runs_lib.Place],
+            measure: str, informed: bool = False) -> str:
+  """Returns a table of final values: a row per place, a column per model."""
+  rows = [[axis, *models], ['--:'] * (1 + len(models))]
+  for name, point, task in places:
+    rows.append([name, *(_runs_cell(point.by_model.get(model, []), measure, task)
+                         for model in models)])
+  if informed:
+    rows[0].append('informed policy')
+    rows[1].append('--:')
+    for row, place in zip(rows[2:], places):
+      row.append(_cell(place.point.informed, '.2f'))
+  return f'{markdown(rows)}\n\n{_FINALS.format(measure)}\n'
+
+
+def table(point: runs_lib.Point) -> str:
+  """Returns a table with a row for each run and each model's mean.
 
   The means of returns, successes and scores have their standard error over runs.
   """
   columns = _columns(point)
   rows = [['model', 'seed', *(column.title for column in columns)],
           ['---'] + ['--:'] * (1 + len(columns))]
-  for model, seeds in group_by_model(point.runs).items():
-    values = [[column.value(run) for column in columns] for run in seeds]
-    for run, row in zip(seeds, values):
-      rows.append([model, str(run.seed), *(
-          '-' if value is None else format(value, column.format)
-          for column, value in zip(columns, row))])
-    rows.append([f'**{model}**', 'mean', *(
-        '' if column.mean_format is None
-        else _mean_cell(column_values, column.mean_format, column.error)
-        for column, column_values in zip(columns, zip(*values)))])
+  for model, runs in point.by_model.items():
+    for run in runs:
+      rows.append([model, str(run.seed),
+                   *(_cell(column.value(run), column.format) for column in columns)])
+    rows.append([f'**{model}**', 'mean', *(_mean_cell(runs, column) for column in columns)])
   return f'{markdown(rows)}\n\n{_caption(point)}\n'
 
 
-def _columns(point: PointRuns) -> List[_Column]:
+def _columns(point: runs_lib.Point) -> List[_Column]:
   """Returns the columns of `table` after model and seed."""
-  runs, goal = point.runs, _goal(point)
-  steps, measure = steps_column(runs), measure_of(runs)
-  time = curves.time_column(metrics_of(runs))
+  def final(title, measure, form='.2f', task=None, error=False):
+    return _Column(title, lambda run: run.final(measure, task), form, error=error)
+
+  def reported(title, column):
+    return _Column(title, lambda run: run.reported(column))
+
+  goal, steps, measure = _goal(point), point.steps, point.measure
+  time = curves.time_column(point.metrics)
   minutes = curves.AXES[time][1]
-
-  def column(title: str, value: Callable[[Run], Optional[float]], form: str) -> _Column:
-    return _Column(title, value, form, form)
-
   columns = [
-      column(name, lambda run, name=name: _final(run, name), '.1f')
-      for name in point.scores]
-  columns += [
-      column('return', _final, '.2f'),
-      column('success', lambda run: (
-          _final(run, 'success') if measure == 'success' else None), '.2f')]
-  columns = [shown._replace(error=True) for shown in columns]
-  if learns(runs):
+      *(final(name, name, '.1f', error=True) for name in point.scores),
+      final('return', 'return', error=True),
+      final('success', 'success', error=True) if measure == 'success' else
+      _Column('success', lambda run: None)]
+  if point.normalized:
     columns += [
-        column("source's return", lambda run: _found(run, 'source_return'), '.2f'),
-        column('random return', lambda run: _found(run, 'random_return'), '.2f'),
-        column('normalized', lambda run: _final(run, 'normalized'), '.2f'),
-        column('greedy return', lambda run: _found(run, 'greedy_return'), '.2f'),
-        column('greedy normalized',
-               lambda run: _final(run, 'greedy_normalized'), '.2f')]
-  if 'tuned_normalized' in normalized_measures(runs):
-    columns += [
-        column('temperature', lambda run: _found(run, 'temperature'), '.2f'),
-        column('return at it', lambda run: _found(run, 'tuned_return'), '.2f'),
-        column('normalized at it',
-               lambda run: _final(run, 'tuned_normalized'), '.2f')]
+        reported("source's return", 'source_return'),
+        reported('random return', 'random_return'), final('normalized', 'normalized'),
+        reported('greedy return', 'greedy_return'),
+        final('greedy normalized', 'greedy_normalized')]
+  if 'tuned_normalized' in point.normalized:
+    columns += [reported('temperature', 'temperature'),
+                reported('return at it', 'tuned_return'),
+                final('normalized at it', 'tuned_normalized')]
   if len(point.tasks) > 1:
-    columns += [column(f'{measure} {name}',
-                       lambda run, task=task: _final(run, measure, task), '.2f')
+    columns += [final(f'{measure} {name}', measure, task=task)
                 for task, name in enumerate(point.tasks)]
-  columns += [
-      column('steps', lambda run: last(run, steps), ',.0f'),
-      column(minutes, lambda run: last(run, time) / 60, '.1f')]
+  columns += [_Column('steps', lambda run: run.last(steps), ',.0f'),
+              _Column(minutes, lambda run: run.last(time) / 60, '.1f')]
   if goal is not None:
     columns += [
-        column(f'steps to {_LEARNED:.0%}',
-               lambda run: _first(run, goal, steps), ',.0f'),
-        column(f'{minutes} to {_LEARNED:.0%}',
-               lambda run: _first(run, goal, time, 60), '.1f')]
-  columns.append(
-      _Column('diverged', lambda run: float(run.diverged), '.0f', '.0%'))
-  return columns + [
+        _Column(f'steps to {_LEARNED:.0%}', lambda run: _first(run, goal, steps), ',.0f'),
+        _Column(f'{minutes} to {_LEARNED:.0%}', lambda run: _first(run, goal, time, 60),
+                '.1f')]
+  return [*columns, _Column('diverged', lambda run: float(run.diverged), '.0f', '.0%'), *(
       _Column(name, lambda run, name=name: run.samples.get(name), '.3g', None)
-      for name in _sampled(runs)]
+      for name in _sampled(point))]
 
 
-def _caption(point: PointRuns) -> str:
+def _caption(point: runs_lib.Point) -> str:
   """Returns the text below `table`, which explains its columns."""
-  steps, goal = steps_column(point.runs), _goal(point)
-  caption = ('Return and success: means over the episodes of the evaluation after '
-             f'training. Steps: of the {steps.partition("_")[0]}. -: not reached, or '
-             'not evaluated. ±: standard error of the mean over runs.')
+  steps, goal, caption = point.steps, _goal(point), ''
   if point.scores:
     caption = (f'{", ".join(point.scores)}: `Experiment.score` of the mean return of '
-               f'each task in the evaluation after training. {caption}')
-  if learns(point.runs):
+               'each task in the evaluation after training. ')
+  caption += ('Return and success: means over the episodes of the evaluation after '
+              f'training. Steps: of the {steps.partition("_")[0]}. -: not reached, or '
+              'not evaluated. ±: standard error of the mean over runs.')
+  if point.normalized:
     caption += (' Episodes: those in the last fifth of learning processes. Normalized: '
                 'the return on a scale where random actions have 0 and the source 1.')
-  if 'tuned_normalized' in normalized_measures(point.runs):
+  if 'tuned_normalized' in point.normalized:
     caption += ' Temperature: the best in tasks of training.'
   if goal is not None:
     returns = ('of up to 100 training episodes, the last,' if steps == 'environment_steps'
@@ -187,204 +152,159 @@ def _caption(point: PointRuns) -> str:
   caption += (' Diverged: 1 if loss or gradient was not finite, and the share of such '
               'runs; their success counts as 0, and their return as 0 or, if it was ever '
               'below 0, as the lowest.')
-  names = _sampled(point.runs)
+  names = _sampled(point)
   return caption + f' Drawn by the seed: {", ".join(names)}.' if names else caption
 
 
-def _goal(point: PointRuns) -> Optional[float]:
+def _goal(point: runs_lib.Point) -> Optional[float]:
   """Returns the mean return at which a task counts as learned; None if not known."""
   return _LEARNED * point.informed if (point.informed or 0) > 0 else None
 
 
-def _sampled(runs: Sequence[Run]) -> List[str]:
+def _sampled(point: runs_lib.Point) -> List[str]:
   """Returns the names of the settings that were drawn for any of the runs."""
-  return list(dict.fromkeys(name for run in runs for name in run.samples))
+  return list(dict.fromkeys(name for run in point.runs for name in run.samples))
 
 
-def task_table(point: PointRuns) -> str:
-  """Returns a Markdown table of final values: a row per task, a column per model.
-
-  The values are successes, or returns if the environment has no success.
-  """
-  measure = measure_of(point.runs)
-  by_model = group_by_model(point.runs)
-  rows = [[f'{measure} in task', *by_model], ['--:'] * (1 + len(by_model))]
-  for task, name in enumerate(point.tasks):
-    rows.append([name, *(_finals_cell(runs, measure, task)
-                         for runs in by_model.values())])
-  return f'{markdown(rows)}\n\n{_finals_caption(measure)}\n'
-
-
-def learns(runs: Sequence[Run]) -> bool:
-  """Returns whether runs were compared with a source by their learning processes."""
-  return bool(normalized_measures(runs))
-
-
-def normalized_measures(runs: Sequence[Run]) -> List[str]:
-  """Returns which measures the runs have on the scale from random actions to source."""
-  names = ['normalized', 'greedy_normalized', 'tuned_normalized']
-  return [name for name in names
-          if any(name in row for run in runs for row in run.metrics[-1:])]
-
-
-def sweep_table(setting: str, points: Sequence[PointRuns], measure: str = 'return'
-                ) -> str:
-  """Returns a Markdown table of final values: a row per value, a column per model.
-
-  Args:
-    setting: the setting that the sweep varies.
-    points: the points of the sweep.
-    measure: 'return', 'score', or one of `normalized_measures`.
-  """
-  models = models_of(points)
-  rows = [[setting, *models, 'informed policy'], ['--:'] * (2 + len(models))]
-  for point in points:
-    seeds = group_by_model(point.runs)
-    rows.append([
-        point.value,
-        *(_finals_cell(seeds.get(model, []), measure) for model in models),
-        '-' if point.informed is None else format(point.informed, '.2f')])
-  if measure != 'return':
-    rows = [row[:-1] for row in rows]
-  return f'{markdown(rows)}\n\n{_finals_caption(measure)}\n'
-
-
-def ranked(runs: Sequence[Run], steps: float) -> List[float]:
-  """Returns the returns or scores of runs at one point of their training, best first.
-
-  Args:
-    runs: the runs to rank. Those that have not reached the point, or had not finished
-      an episode by then, are left out.
-    steps: the point in environment steps, or in learner steps if runs count only these.
-  """
-  returns = []
-  column, measure = steps_column(runs), curves.measure_column(metrics_of(runs))
-  for run in runs:
-    reached = last(run, column)
-    if run.diverged and reached <= steps:
-      returns.append(floor(run, measure))
-    # The last row of a run that is done is a few learner steps from its end.
-    elif run.evaluation or reached >= steps:
-      returns += [row[measure] for row in run.metrics if row[column] <= steps
-                  and not math.isnan(row.get(measure, math.nan))][-1:]
-  return sorted(returns, reverse=True)
-
-
-def models_of(points: Sequence[PointRuns]) -> List[str]:
-  """Returns the names of all models, in order."""
-  return list(dict.fromkeys(run.model for point in points for run in point.runs))
-
-
-def group_by_model(runs: Sequence[Run]) -> Dict[str, List[Run]]:
-  """Returns each model's runs, in order."""
-  grouped = {}
-  for run in runs:
-    grouped.setdefault(run.model, []).append(run)
-  return grouped
-
-
-def metrics_of(runs: Sequence[Run]) -> Dict[str, List[curves.Rows]]:
-  """Returns the metrics of each model's runs."""
-  return {model: [run.metrics for run in seeds]
-          for model, seeds in group_by_model(runs).items()}
-
-
-def steps_column(runs: Sequence[Run]) -> str:
-  """Returns the column of steps, see `curves.steps_column`."""
-  return curves.steps_column(metrics_of(runs))
-
-
-def last(run: Run, column: str) -> float:
-  """Returns `column` of the last row; 0 if the run diverged before its first row."""
-  return run.metrics[-1][column] if run.metrics else 0.
-
-
-def floor(run: Run, measure: str) -> float:
-  """Returns what a diverged run counts as: 0, or its lowest value if that is below."""
-  return min([0., *(row[measure] for row in run.metrics if row.get(measure, 0) < 0)])
-
-
-def measure_of(runs: Sequence[Run]) -> str:
-  """Returns the measure of a task: 'success', or 'return' if there is no success."""
-  unknown = any(math.isnan(row['success']) for run in runs for row in run.evaluation)
-  return 'return' if unknown else 'success'
-
-
-def _final(run: Run, measure: str = 'return', task: Optional[int] = None
-           ) -> Optional[float]:
-  """Returns the final value of a run in a task, or in all; None if it is not known."""
-  if run.diverged:
-    return floor(run, measure)
-  if measure.endswith('normalized'):
-    return _found(run, measure)
-  if measure not in ('return', 'success'):
-    return _mean([run.scores], measure) if measure in run.scores else None
-  rows = [row for row in run.evaluation if task in (None, row.get('task'))]
-  return _mean(rows, measure)
-
-
-def _found(run: Run, column: str) -> Optional[float]:
-  """Returns `column` of the evaluation after training; None if it is not known."""
-  return _mean(run.metrics[-1:], column) if run.evaluation else None
-
-
-def finals(point: PointRuns, model: str, measure: str,
-           task: Optional[int] = None) -> List[float]:
-  """Returns the known values of a measure at the end of a model's runs."""
-  return _known(_final(run, measure, task)
-                for run in group_by_model(point.runs).get(model, []))
-
-
-def _known(values: Iterable[Optional[float]]) -> List[float]:
-  return [value for value in values if value is not None]
-
-
-def final_measure(points: Sequence[PointRuns]) -> str:
-  """Returns what final values are compared by: 'normalized', 'score' or 'return'."""
-  if all(learns(point.runs) for point in points):
-    return 'normalized'
-  return 'score' if all('score' in point.scores for point in points) else 'return'
-
-
-def _mean(rows: curves.Rows, column: str) -> Optional[float]:
-  values = [row.get(column, math.nan) for row in rows]
-  if not values or any(map(math.isnan, values)):
-    return None
-  return sum(values) / len(values)
-
-
-def _first(run: Run, goal: float, column: str, unit: float = 1) -> Optional[float]:
+def _first(run: runs_lib.Run, goal: float, column: str, unit: float = 1) -> Optional[float]:
   """Returns `column` where the return first reaches `goal`."""
-  return next((row[column] / unit for row in run.metrics if row['return'] >= goal),
-              None)
+  return next((row[column] / unit for row in run.metrics if row['return'] >= goal), None)
 
 
-def _mean_cell(values: Sequence[Optional[float]], spec: str, error: bool) -> str:
+def _cell(value: Optional[float], spec: str) -> str:
+  return '-' if value is None else format(value, spec)
+
+
+def _mean_cell(runs: Sequence[runs_lib.Run], column: _Column) -> str:
   """Returns the mean of the known values, and their number if some are missing."""
-  known = _known(values)
+  if column.mean_format is None:
+    return ''
+  spec = column.mean_format or column.format
+  known = [value for value in map(column.value, runs) if value is not None]
   if not known:
     return '-'
-  cell = (curves.mean_and_error(known, spec) if error else
+  cell = (curves.mean_and_error(known, spec) if column.error else
           format(statistics.mean(known), spec))
-  missing = f' ({len(known)} of {len(values)})' if len(known) < len(values) else ''
-  return cell + missing
+  return cell + (f' ({len(known)} of {len(runs)})' if len(known) < len(runs) else '')
 
 
-def _finals_cell(runs: Sequence[Run], measure: str, task: Optional[int] = None) -> str:
+def _runs_cell(runs: Sequence[runs_lib.Run], measure: str, task: Optional[int]) -> str:
   """Returns the mean of runs' final values, its error, and the value of each run."""
-  values = [_final(run, measure, task) for run in runs]
-  each = ', '.join(
-      'diverged' if run.diverged else '-' if value is None else format(value, '.2f')
-      for run, value in zip(runs, values))
-  known = _known(values)
+  values = [run.final(measure, task) for run in runs]
+  known = [value for value in values if value is not None]
+  each = ', '.join('diverged' if run.diverged else _cell(value, '.2f')
+                   for run, value in zip(runs, values))
   return f'{curves.mean_and_error(known)} ({each})' if known else '-'
 
 
-def _finals_caption(measure: str) -> str:
-  return (f'Mean over the runs ± its standard error, and in brackets the {measure} of '
-          'each in the evaluation after training, in the order of their seeds. A run '
-          'that diverged counts as 0, or as its lowest value below 0. -: not evaluated, '
-          'and not in the mean.')
+def summary(index: runs_lib.Index) -> str:
+  """Returns the tables of `gtrxl figures`: a row per model, a column per point or task.
+
+  Where policies learn while they act, further tables have the most likely actions and
+  the temperature that was chosen.
+  """
+  axis, places = index.places()
+  measures = [index.points[0].measure] if axis == 'task' else index.measures
+  texts = []
+  for measure in measures:
+    header = ([f'{measure}; {axis}' + ' =' * ('=' not in axis), *(x.name for x in places)]
+              if axis else ['model', measure, 'each run'])
+    rows = [header, ['---'] * len(header)]
+    for model in index.models:
+      row = [model]
+      for place in places:
+        values = place.point.finals(model, measure, place.task)
+        cells = [_summary_cell(values, measure), ', '.join(_text(x) for x in values) or '-']
+        row += cells if not axis else [
+            '{} ({})'.format(*cells) if len(values) > 1 else cells[0]]
+      rows.append(row)
+    texts.append(markdown(rows))
+  return '\n\n'.join([*texts, _summary_caption(index, measures[0]), f'    {index.command}\n'])
+
+
+def _text(value: float) -> str:
+  return format(value, '.3g')
+
+
+def _summary_cell(values: Sequence[float], measure: str) -> str:
+  if len(values) < 2:
+    return ''.join(map(_text, values)) or '-'
+  if measure == 'success':
+    return f'**{succeed(values)}**; {curves.mean_and_error(values)}'
+  mean, low, high = map(_text, estimate(tuple(values)))
+  return f'**{mean}** [{low}, {high}]'
+
+
+def succeed(values: Sequence[float]) -> str:
+  """Returns how many of several runs succeed, as in '2 of 3'."""
+  return f'{sum(value >= _SUCCEEDS for value in values)} of {len(values)}'
+
+
+def _summary_caption(index: runs_lib.Index, measure: str) -> str:
+  parts = [
+      f'Runs that succeed in at least {100 * _SUCCEEDS:.0f} % of their episodes, the mean '
+      'success ± its standard error, and each run, in the order of their seeds.'
+      if measure == 'success' else
+      f'Interquartile mean of the final {measure.replace("normalized", "normalized return")} '
+      '[95 % interval], and each run, in the order of their seeds. With three runs or fewer '
+      'it is the mean, and the interval is from the worst run to the best.']
+  best = {format(point.informed, '.4g') for point in index.points
+          if point.informed is not None}
+  if best and measure == 'return':
+    parts.append(f"The informed policy's is {', '.join(sorted(best))}.")
+  if diverged := sum(run.diverged for run in index.runs):
+    parts.append('Runs that diverged, which count as 0, or as their lowest value below 0: '
+                 f'{diverged}.')
+  if drawn := _draws(index.points[0]):
+    parts.append(f'Drawn for each seed: {"; ".join(drawn)}.')
+  return ' '.join([*parts, f'Code: {index.version}. Command:'])
+
+
+def _draws(point: runs_lib.Point) -> List[str]:
+  """Returns each setting's drawn values, by seed; for each model if they differ."""
+  texts = []
+  for name in _sampled(point):
+    by_model = {model: {run.seed: format(run.samples[name], '.2g')
+                        for run in sorted(runs, key=lambda run: run.seed)
+                        if name in run.samples} for model, runs in point.by_model.items()}
+    by_model = {model: drawn for model, drawn in by_model.items() if drawn}
+    merged = {seed: x for drawn in by_model.values() for seed, x in drawn.items()}
+    same = all(drawn.items() <= merged.items() for drawn in by_model.values())
+    texts.append(f'{name} ' + (
+        ', '.join(merged[seed] for seed in sorted(merged)) if same else ', and '.join(
+            f'of {model} {", ".join(drawn.values())}' for model, drawn in by_model.items())))
+  return texts
+
+
+class Estimate(NamedTuple):
+  """An interquartile mean and the bounds of its 95 % interval."""
+  mean: float
+  low: float
+  high: float
+
+
+@functools.lru_cache(maxsize=None)
+def estimate(values: Tuple[float, ...]) -> Estimate:
+  """Returns the interquartile mean of runs; the interval of one run is that value."""
+  try:
+    # pylint: disable=import-outside-toplevel
+    from rliable import library
+    from rliable import metrics
+  except ImportError as error:
+    raise config.ConfigError(
+        f"{error}: expected the extra `figures`: pip install 'gtrxl_tf[figures]'"
+        ) from error
+  if len(values) == 1:
+    return Estimate(*values * 3)
+  state = np.random.get_state()
+  np.random.seed(0)  # rliable 1.2 draws from NumPy's global state, whatever its argument.
+  try:
+    means, intervals = library.get_interval_estimates(
+        {'': np.array(values, float)[:, np.newaxis]},
+        lambda scores: np.array([metrics.aggregate_iqm(scores)]), reps=_RESAMPLES)
+  finally:
+    np.random.set_state(state)
+  return Estimate(float(means[''][0]), *map(float, intervals[''][:, 0]))
 
 
 def markdown(rows: Sequence[Sequence[str]]) -> str:

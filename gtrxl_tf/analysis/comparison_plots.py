@@ -2,15 +2,15 @@
 
 import functools
 import math
-import os
 import pathlib
-from typing import Dict, List, Optional, Sequence, Tuple
+from typing import Any, Callable, Dict, List, Optional, Sequence
 
 import matplotlib
 from matplotlib import pyplot as plt
 import numpy as np
 
 from gtrxl_tf.analysis import comparison
+from gtrxl_tf.analysis import runs as runs_lib
 from gtrxl_tf.training import curves
 from gtrxl_tf.training.offline import history_curves
 
@@ -22,272 +22,283 @@ _RANKED_AT = (0.25, 0.5, 1)
 _MOST_IN_A_ROW = 4  # Panels; more wrap into rows.
 _MOST_LETTERS = 30  # In all labels of an axis; longer ones are slanted.
 
+_ESTIMATES = ('interquartile mean and 95 % interval (three runs or fewer: mean and range); '
+              'small points: runs')
 
-def draw(path: pathlib.Path, point: comparison.PointRuns, title: str) -> None:
-  """Draws the returns or scores of all runs in one picture, with lines of reference.
+# Columns of `metrics.csv` that tell why runs fail, and their labels.
+_TRAINING = {'entropy': "policy's entropy, nats",
+             'gradient_norm': 'gradient norm before clipping'}
 
-  Further panels show further scores, the final value of each task, if there are
-  several, and, if policies learn while they act, returns of their most likely actions
-  and learning processes.
+_Panel = Optional[Callable[[plt.Axes], None]]  # Plots in a panel; None for no panel.
 
-  Args:
-    path: the picture to write.
-    point: the runs.
-    title: the picture's title.
+
+def pictures(index: runs_lib.Index, title: str) -> Dict[str, Callable[[pathlib.Path], None]]:
+  """Returns the pictures that there are of a comparison: functions that write each.
+
+  `curves` of each run, at each value of a sweep; `finals`, final values at the values of a
+  sweep, by task or, of runs without curves, by model; `training`, entropy and gradients
+  of online runs; `progress`, curves of a sweep of offline runs over learner steps and CPU
+  time; `ranked`, runs by rank, where settings were drawn for each run.
   """
-  models = comparison.models_of([point])
-  shown = _curves(point, models)
-  measure = curves.measure_column(shown)
-  more = [functools.partial(_plot_score, name=name) for name in point.scores
-          if name != measure and any(name in run.metrics[0] for run in point.runs
-                                     if run.metrics)]
-  more += [_plot_tasks] * (len(point.tasks) > 1)
-  if comparison.learns(point.runs):
-    more += [functools.partial(_plot_score, name='greedy_normalized'), plot_processes]
-  curves.draw(path, shown, title, point.informed,
-              [functools.partial(plot, point=point, models=models) for plot in more],
-              point.lines.get(measure, {}))
+  is_sweep = index.setting is not None
+  return {name: functools.partial(draw, index, title) for name, draw, is_there in (
+      ('curves', _draw_sweep if is_sweep else _draw_curves, True),
+      ('finals', _draw_finals, index.places()[0] or not index.has_curves),
+      ('training', _draw_training, all(
+          x in row for run in index.runs for row in run.metrics[:1] for x in _TRAINING)),
+      ('progress', _draw_progress, is_sweep and index.points[0].steps == 'learner_step'),
+      ('ranked', _draw_ranked, any(run.samples for run in index.runs))) if is_there}
 
 
-def draw_sweep(path: pathlib.Path, setting: str,
-               points: Sequence[comparison.PointRuns], title: str) -> None:
-  """Draws a panel of curves for each value, and one of final returns against values.
-
-  Final returns are in units of the informed policy's, which depends on the task, if
-  there is one (*GTrXL*, Figure 3). Where runs have several tasks, the panel below each
-  panel of curves shows how each task ended. Where policies learn while they act, curves
-  are learning processes, and the last panel has final returns on a scale where random
-  play has 0 and the source 1.
-
-  Args:
-    path: the picture to write.
-    setting: the setting that the sweep varies.
-    points: the points of the sweep.
-    title: the picture's title.
-  """
-  setting, points = short_values(setting, points)
-  models = comparison.models_of(points)
-  has_tasks = any(len(point.tasks) > 1 for point in points)
-  figure, panels, task_panels = _grid(len(points) + 1, has_tasks)
-  for i, (panel, point) in enumerate(zip(panels, points)):
-    shown = _curves(point, models)
-    if comparison.learns(point.runs):
-      plot_processes(panel, point, models)
-    else:
-      curves.plot(panel, shown, comparison.steps_column(point.runs), point.informed,
-                  lines=point.lines.get(curves.measure_column(shown), {}))
-      panel.locator_params(axis='x', nbins=5)  # More labels would overlap.
-      first_in_row = panel.get_subplotspec().is_first_col()
-      panel.set_ylabel(curves.return_label(shown) if first_in_row else '')
-    panel.set_title(_heading(setting, point.value), fontsize='medium')
-    if has_tasks:
-      _plot_tasks(task_panels[i], point, models)
-  _plot_final_returns(panels[-1], setting, points, models)
-  panels[-1].set_xlabel(setting.replace(' = ', '\n'))
-  if has_tasks:
-    task_panels[-1].remove()
-  curves.save(figure, path, title, curves.THIN_AND_BOLD
-              + '; final: a point for each run, and their mean')
-
-
-def draw_progress(path: pathlib.Path, setting: str,
-                  points: Sequence[comparison.PointRuns], title: str) -> None:
-  """Draws how returns or scores rise over learner steps and over CPU time.
-
-  A value of the sweep has a row of panels. Where policies learn while they act, the
-  last panel has their most likely actions.
-
-  Args:
-    path: the picture to write.
-    setting: the setting that the sweep varies.
-    points: the points of the sweep, of offline runs.
-    title: the picture's title.
-  """
-  setting, points = short_values(setting, points)
-  models = comparison.models_of(points)
-  learns = any(comparison.learns(point.runs) for point in points)
-  figure, rows = plt.subplots(
-      len(points), 2 + learns, figsize=(4 * (2 + learns), 3 * len(points) + 0.5),
-      sharey='row', squeeze=False, layout='constrained')
-  for row, point in zip(rows, points):
-    shown = _curves(point, models)
-    steps, measure = comparison.steps_column(point.runs), curves.measure_column(shown)
-    for panel, column in zip(row, (steps, curves.time_column(shown))):
-      curves.plot(panel, shown, column, point.informed,
-                  lines=point.lines.get(measure, {}))
-    if learns:
-      curves.plot(row[2], shown, steps, measure='greedy_normalized')
-      row[2].set_title('most likely actions', fontsize='medium')
-    row[0].set_title(_heading(setting, point.value), fontsize='medium')
-    row[0].set_ylabel(curves.return_label(shown))
-  curves.save(figure, path, title, curves.THIN_AND_BOLD)
-
-
-def short_values(setting: Optional[str], points: Sequence[comparison.PointRuns]
-                 ) -> Tuple[Optional[str], Sequence[comparison.PointRuns]]:
-  """Returns a sweep whose setting names what all its quoted values share.
-
-  The values "popgym-A-v0" and "popgym-B-v0" of `name` become A and B of
-  `name = popgym-*-v0`. Other sweeps stay as they are.
-  """
-  values = [point.value.strip('"') for point in points]
-  first = os.path.commonprefix(values)
-  last = os.path.commonprefix([value[len(first):][::-1] for value in values])[::-1]
-  names = [value[len(first):len(value) - len(last)] for value in values]
-  if not (all(names) and len(points) > 1 and points[0].value.startswith('"')):
-    return setting, points
-  return f'{setting} = {first}*{last}', [
-      point._replace(value=name) for point, name in zip(points, names)]
-
-
-def _heading(setting: str, value: str) -> str:
-  return value if '*' in setting else f'{setting} = {value}'
-
-
-def _grid(num_panels: int, two_each: bool
-          ) -> Tuple[plt.Figure, List[plt.Axes], List[plt.Axes]]:
-  """Makes a figure of panels in one row, or in several if there are many."""
-  columns = num_panels
-  if num_panels > _MOST_IN_A_ROW:
-    columns = max(math.ceil(math.sqrt(num_panels)), 3)
-  rows = math.ceil(num_panels / columns)
-  heights = [4, 3.5] if two_each else [4]
+def _draw(path: pathlib.Path, title: str, rows: Sequence[Sequence[_Panel]], note: str,
+          **options: Any) -> None:
+  """Draws a picture of rows of panels."""
   figure, axes = plt.subplots(
-      rows * len(heights), columns, squeeze=False, layout='constrained',
-      height_ratios=heights * rows,
-      figsize=(4 * columns, sum(heights) * rows + 0.5))
-  upper = axes[::len(heights)].ravel()
-  lower = axes[len(heights) - 1::len(heights)].ravel()
-  for panel in {*upper[num_panels:], *lower[num_panels:]}:
-    panel.remove()
-  return figure, list(upper[:num_panels]), list(lower[:num_panels])
+      len(rows), len(rows[0]), squeeze=False, layout='constrained', **options)
+  for plot, panel in zip((plot for row in rows for plot in row), axes.flat):
+    if plot:
+      plot(panel)
+    else:
+      panel.remove()
+  curves.save(figure, path, title, note)
 
 
-def across(axis: str, style: Dict[str, str]) -> Dict[str, str]:
-  """Returns the style of points along an axis: no line joins files, which have no order."""
-  return {**style, 'linestyle': ''} if axis == 'experiment' else style
+def _draw_curves(index: runs_lib.Index, title: str, path: pathlib.Path) -> None:
+  """Draws returns or scores over steps and time, and what else there is of one point."""
+  point, = index.points
+  shown = _curves(point, index.models)
+  measure = curves.measure_column(shown)
+  plot = functools.partial(_plot_curves, index, point)
+  more: List[_Panel] = [
+      functools.partial(plot, measure=name, label=name) for name in point.scores
+      if name != measure and any(name in run.metrics[0] for run in point.runs if run.metrics)]
+  if len(point.tasks) > 1:
+    more.append(functools.partial(_plot_tasks, index, point))
+  if point.normalized:
+    more += [functools.partial(plot, measure='greedy_normalized', label='greedy_normalized'),
+             functools.partial(_plot_processes, index, point)]
+  curves.draw(path, shown, title, point.informed, more, point.lines.get(measure, {}))
 
 
-def _plot_final_returns(panel: plt.Axes, setting: str,
-                        points: Sequence[comparison.PointRuns],
-                        models: Sequence[str]) -> None:
-  """Plots final returns, or scores, against the values of a sweep."""
-  measure = comparison.final_measure(points)
-  relative = measure == 'return' and all((point.informed or 0) > 0 for point in points)
-  finals = {model: [
-      [value / (point.informed if relative else 1)
-       for value in comparison.finals(point, model, measure)]
-      for point in points] for model in models}
-  _plot_finals(panel, setting, [point.value for point in points], finals)
-  panel.set_title('final return: random 0, source 1' if measure == 'normalized' else
-                  f'final {measure}' + " / informed policy's" * relative,
-                  fontsize='medium')
-  if relative:
-    curves.draw_reference(panel, 1)
+def _draw_sweep(index: runs_lib.Index, title: str, path: pathlib.Path) -> None:
+  """Draws curves for each value, above how each task ended, and values as in Figure 3."""
+  def plot(point: runs_lib.Point, panel: plt.Axes) -> None:
+    if point.normalized:
+      _plot_processes(index, point, panel)
+    else:
+      _plot_curves(index, point, panel,
+                   label=None if panel.get_subplotspec().is_first_col() else '')
+      panel.locator_params(axis='x', nbins=5)  # More labels would overlap.
+    panel.set_title(_heading(index, point), fontsize='medium')
+
+  count = len(index.points) + 1
+  columns = count if count <= _MOST_IN_A_ROW else max(math.ceil(math.sqrt(count)), 3)
+  missing: List[_Panel] = [None] * (-count % columns)
+  panels = [[functools.partial(plot, point) for point in index.points]
+            + [functools.partial(_plot_places, index, *index.places())] + missing]
+  if any(len(point.tasks) > 1 for point in index.points):
+    panels.append([functools.partial(_plot_tasks, index, point) for point in index.points]
+                  + [None, *missing])
+  rows = [each[i:i + columns] for i in range(0, count, columns) for each in panels]
+  heights = [4, 3.5][:len(panels)] * (len(rows) // len(panels))
+  _draw(path, title, rows, curves.THIN_AND_BOLD + '; final: a point for each run, and their '
+        'mean', figsize=(4 * columns, sum(heights) + 0.5), height_ratios=heights)
 
 
-def _plot_score(panel: plt.Axes, point: comparison.PointRuns, models: Sequence[str],
-                name: str) -> None:
-  """Plots the curves of a further score."""
-  curves.plot(panel, _curves(point, models), comparison.steps_column(point.runs),
-              measure=name, lines=point.lines.get(name, {}))
-  panel.set_ylabel(name)
+def _draw_progress(index: runs_lib.Index, title: str, path: pathlib.Path) -> None:
+  """Draws returns or scores over learner steps and CPU time, and of greedy actions."""
+  learns, rows = any(point.normalized for point in index.points), []
+  for point in index.points:
+    plot = functools.partial(_plot_curves, index, point)
+    rows.append([
+        functools.partial(plot, title=_heading(index, point)),
+        functools.partial(plot, column=curves.time_column(point.metrics), label=''),
+        *[functools.partial(plot, measure='greedy_normalized', label='',
+                            title='most likely actions')] * learns])
+  _draw(path, title, rows, curves.THIN_AND_BOLD, sharey='row',
+        figsize=(4 * (2 + learns), 3 * len(rows) + 0.5))
 
 
-def plot_processes(panel: plt.Axes, point: comparison.PointRuns,
-                   models: Sequence[str]) -> None:
+def _draw_training(index: runs_lib.Index, title: str, path: pathlib.Path) -> None:
+  """Draws what tells why runs fail: the policy's entropy and the gradient's norm."""
+  def plot(measure: str, point: runs_lib.Point, panel: plt.Axes) -> None:
+    runs = {model: point.metrics.get(model, []) for model in index.models}
+    curves.plot(panel, runs, point.steps, measure=measure)
+    if panel.get_subplotspec().is_first_col():
+      panel.set_ylabel(_TRAINING[measure])
+    if measure == 'entropy':
+      panel.set_xlabel('')
+      panel.set_title(point.value, fontsize='medium')
+    else:
+      panel.set_yscale('log')
+
+  _draw(path, title, [[functools.partial(plot, measure, point) for point in index.points]
+                      for measure in _TRAINING], curves.THIN_AND_BOLD,
+        figsize=(max(4 * len(index.points) + 1, 8), 6), sharex='col', sharey='row')
+
+
+def _draw_ranked(index: runs_lib.Index, title: str, path: pathlib.Path) -> None:
+  """Draws the ranking of runs at a quarter, half and the end of training (Figure 5)."""
+  def plot(point: runs_lib.Point, share: float, panel: plt.Axes) -> None:
+    measure = curves.measure_column(point.metrics)
+    unit, name = curves.AXES[point.steps]
+    steps = share * max(run.last(point.steps) for run in point.runs)
+    for i, model in enumerate(index.models):
+      returns = ranked(point, model, steps)
+      panel.plot(range(1, len(returns) + 1), returns, **curves.style(i), marker='o',
+                 markersize=3, label=model)
+    if point.informed is not None and measure == 'return':
+      curves.draw_reference(panel, point.informed)
+    curves.draw_references(panel, point.lines.get(measure, {}))
+    panel.set_title(f'after {steps / unit:.3g} {name}', fontsize='medium')
+    panel.xaxis.get_major_locator().set_params(integer=True)
+    if panel.get_subplotspec().is_first_col():
+      panel.set_ylabel('\n'.join(filter(None, [_heading(index, point), measure])))
+    if panel.get_subplotspec().is_last_row():
+      panel.set_xlabel('run, the best first')
+
+  label = curves.return_label(index.points[0].metrics)
+  _draw(path, title, [[functools.partial(plot, point, share) for share in _RANKED_AT]
+                      for point in index.points],
+        f'{label}; a run that diverged has 0 or less', sharex='row', sharey='row',
+        figsize=(11, 3.5 * len(index.points) + 1))
+
+
+def ranked(point: runs_lib.Point, model: str, steps: float) -> List[float]:
+  """Returns the returns or scores of a model's runs after some steps, best first.
+
+  Those that have not come as far, or had not finished an episode by then, are left out.
+  """
+  returns = []
+  column, measure = point.steps, curves.measure_column(point.metrics)
+  for run in point.by_model.get(model, []):
+    reached = run.last(column)
+    if run.diverged and reached <= steps:
+      returns.append(run.floor(measure))
+    # The last row of a run that is done is a few learner steps from its end.
+    elif run.evaluation or reached >= steps:
+      returns += [row[measure] for row in run.metrics if row[column] <= steps
+                  and not math.isnan(row.get(measure, math.nan))][-1:]
+  return sorted(returns, reverse=True)
+
+
+def _draw_finals(index: runs_lib.Index, title: str, path: pathlib.Path) -> None:
+  """Draws interquartile means and intervals of final values, and learning processes."""
+  axis, places = index.places()
+  if axis:
+    plot = functools.partial(_plot_places, index, axis, places, intervals=True)
+    _draw(path, title, [[plot]], _ESTIMATES, figsize=(8, 5))
+    return
+  panels: List[_Panel] = [functools.partial(_plot_models, index, measure)
+                          for measure in index.measures]
+  if index.points[0].normalized:
+    panels.append(functools.partial(_plot_processes, index, index.points[0]))
+  _draw(path, title, [panels], _ESTIMATES,
+        figsize=(4 * (1 + len(panels)), 2.5 + 0.3 * len(index.models)))
+
+
+def _plot_models(index: runs_lib.Index, measure: str, panel: plt.Axes) -> None:
+  """Plots final values beside the names of models, for runs at a single place."""
+  for i, model in enumerate(index.models):
+    if values := index.points[0].finals(model, measure):
+      mean, low, high = comparison.estimate(tuple(values))
+      color = curves.style(i)['color']
+      panel.errorbar(mean, i, xerr=[[mean - low], [high - mean]], color=color, marker='o',
+                     capsize=3, label=model)
+      panel.plot(values, [i] * len(values), '.', markersize=4, alpha=0.5, color=color)
+  is_first = panel.get_subplotspec().is_first_col()
+  panel.set_yticks(range(len(index.models)), index.models if is_first else [])
+  panel.invert_yaxis()
+  panel.set_xlabel(f'final {measure}')
+
+
+def _heading(index: runs_lib.Index, point: runs_lib.Point) -> str:
+  """Returns a point of a sweep in words; nothing without a sweep."""
+  setting = index.setting or '*'
+  return point.value if '*' in setting else f'{setting} = {point.value}'
+
+
+def _plot_curves(index: runs_lib.Index, point: runs_lib.Point, panel: plt.Axes,
+                 column: Optional[str] = None, measure: Optional[str] = None,
+                 label: Optional[str] = None, title: str = '') -> None:
+  """Plots a column of `metrics.csv`: by default what ranks runs, over steps."""
+  shown = _curves(point, index.models)
+  curves.plot(panel, shown, column or point.steps, point.informed, measure,
+              point.lines.get(measure or curves.measure_column(shown), {}))
+  panel.set_ylabel(curves.return_label(shown) if label is None else label)
+  panel.set_title(title, fontsize='medium')
+
+
+def _curves(point: runs_lib.Point, models: Sequence[str]) -> Dict[str, List[curves.Rows]]:
+  """Returns each model's metrics; a run that diverged continues at its floor."""
+  columns = (point.steps, curves.time_column(point.metrics))
+  first = next((run.metrics[0] for run in point.runs if run.metrics), {'return'})
+  names = [name for name in ('return', 'normalized', 'greedy_normalized', *point.scores)
+           if name in first]
+  end = {column: max(run.last(column) for run in point.runs) for column in columns}
+  shown: Dict[str, List[curves.Rows]] = {model: [] for model in models}
+  for run in point.runs:
+    start = {column: run.last(column) for column in columns}
+    bad = {name: run.floor(name) for name in names}
+    shown[run.model].append([*run.metrics, *(
+        [{**start, **bad}, {**end, **bad}] if run.diverged else [])])
+  return shown
+
+
+def _plot_processes(index: runs_lib.Index, point: runs_lib.Point, panel: plt.Axes) -> None:
   """Plots the learning processes of each model and of the source."""
-  by_model = {model: [run.processes['policy'] for run in point.runs
-                      if run.model == model and run.processes] for model in models}
+  by_model = {model: [run.processes['policy'] for run in point.by_model.get(model, [])
+                      if run.processes] for model in index.models}
   source = [run.processes['source'] for run in point.runs if run.processes][:1]
   history_curves.plot(panel, {**by_model, 'source': source}, point.informed)
   panel.set_ylabel('return of an episode')
 
 
-def _plot_tasks(panel: plt.Axes, point: comparison.PointRuns,
-                models: Sequence[str]) -> None:
-  """Plots the final value of each task."""
-  measure = comparison.measure_of(point.runs)
-  _plot_finals(panel, 'task', point.tasks, {model: [
-      comparison.finals(point, model, measure, task)
-      for task in range(len(point.tasks))] for model in models})
-  curves.draw_references(panel, point.lines.get(measure, {}))
-  panel.set_title(f'final {measure}', fontsize='medium')
-  panel.set_xlabel('task')
-  if measure == 'success':
+def _plot_tasks(index: runs_lib.Index, point: runs_lib.Point, panel: plt.Axes) -> None:
+  """Plots the final value of each task, whose names are below the panel."""
+  _plot_places(index, 'task', [
+      runs_lib.Place(name, point, task) for task, name in enumerate(point.tasks)], panel)
+  if point.measure == 'success':
     panel.set_ylim(-0.05, 1.05)
 
 
-def _plot_finals(panel: plt.Axes, axis: str, names: Sequence[str],
-                 finals: Dict[str, List[List[float]]]) -> None:
-  """Plots each run's final value and each model's mean."""
-  for i, (model, values) in enumerate(finals.items()):
+def _plot_places(index: runs_lib.Index, axis: str, places: Sequence[runs_lib.Place],
+                 panel: plt.Axes, intervals: bool = False) -> None:
+  """Plots each run's final value at each place, with each model's estimate or mean."""
+  point, names = places[0].point, [place.name for place in places]
+  measure = point.measure if axis == 'task' else index.measures[0]
+  informed = {place.point.informed for place in places}
+  # The informed policy's return depends on the task (*GTrXL*, Figure 3).
+  relative = (not intervals and axis != 'task' and measure == 'return'
+              and all((value or 0) > 0 for value in informed))
+  for i, model in enumerate(index.models):
+    values = [np.array(place.point.finals(model, measure, place.task))
+              / (place.point.informed if relative else 1) for place in places]
     # Side by side, so that the models' runs do not hide each other.
-    x = np.arange(len(names)) + 0.5 * ((i + 0.5) / len(finals) - 0.5)
-    style = across(axis, curves.style(i))
-    panel.plot(x, [np.mean(each) if each else np.nan for each in values], **style,
-               marker='' if style['linestyle'] else '_', markersize=12, label=model)
-    panel.plot(np.repeat(x, [len(each) for each in values]), np.concatenate(values),
-               'o', color=curves.style(i)['color'], markersize=4, alpha=0.6)
+    x = np.arange(len(places)) + 0.4 * ((i + 0.5) / len(index.models) - 0.5)
+    style = curves.style(i)
+    panel.plot(np.repeat(x, [len(each) for each in values]), np.concatenate(values), 'o',
+               color=style['color'], markersize=2 if intervals else 4, alpha=0.6)
+    if axis == 'experiment':
+      style['linestyle'] = ''  # No line joins files, which have no order.
+    if not intervals:
+      panel.plot(x, [each.mean() if each.size else np.nan for each in values], **style,
+                 marker='' if style['linestyle'] else '_', markersize=12, label=model)
+    elif known := [(at, comparison.estimate(tuple(each)))
+                   for at, each in zip(x, values) if each.size]:
+      x, estimates = zip(*known)
+      mean, low, high = np.array(estimates).T
+      panel.errorbar(x, mean, [mean - low, high - mean], **style, marker='o',
+                     markersize=6, capsize=3, label=model)
   panel.set_xticks(range(len(names)), names)
-  if sum(map(len, names)) > _MOST_LETTERS:
+  if sum(map(len, names)) > _MOST_LETTERS * (1 + intervals):  # These panels are wider.
     panel.tick_params(axis='x', labelrotation=45)
     plt.setp(panel.get_xticklabels(), ha='right', rotation_mode='anchor')
-
-
-def draw_ranked(path: pathlib.Path, setting: Optional[str],
-                points: Sequence[comparison.PointRuns], title: str) -> None:
-  """Draws the ranking of runs at a quarter, half and the end of training (Figure 5).
-
-  Args:
-    path: the picture to write.
-    setting: the setting that a sweep varies; None without a sweep.
-    points: the points of the sweep, a row of panels each; one without a sweep.
-    title: the picture's title.
-  """
-  setting, points = short_values(setting, points)
-  figure, panels = plt.subplots(
-      len(points), len(_RANKED_AT), figsize=(11, 3.5 * len(points) + 1),
-      sharex='row', sharey='row', squeeze=False, layout='constrained')
-  models = comparison.models_of(points)
-  for row, point in zip(panels, points):
-    measure = curves.measure_column(comparison.metrics_of(point.runs))
-    column = comparison.steps_column(point.runs)
-    unit, name = curves.AXES[column]
-    end = max(comparison.last(run, column) for run in point.runs)
-    by_model = comparison.group_by_model(point.runs)
-    for panel, share in zip(row, _RANKED_AT):
-      for i, model in enumerate(models):
-        returns = comparison.ranked(by_model.get(model, []), share * end)
-        panel.plot(range(1, len(returns) + 1), returns, **curves.style(i), marker='o',
-                   markersize=3, label=model)
-      if point.informed is not None and measure == 'return':
-        curves.draw_reference(panel, point.informed)
-      curves.draw_references(panel, point.lines.get(measure, {}))
-      panel.set_title(f'after {share * end / unit:.3g} {name}', fontsize='medium')
-      panel.xaxis.get_major_locator().set_params(integer=True)
-    row[0].set_ylabel(measure if setting is None
-                      else f'{_heading(setting, point.value)}\n{measure}')
-  for panel in panels[-1]:
-    panel.set_xlabel('run, the best first')
-  label = curves.return_label(comparison.metrics_of(points[0].runs))
-  curves.save(figure, path, title, f'{label}; a run that diverged has 0 or less')
-
-
-def _curves(point: comparison.PointRuns, models: Sequence[str]
-            ) -> Dict[str, List[curves.Rows]]:
-  """Returns each model's metrics; a run that diverged continues at its floor."""
-  runs = point.runs
-  columns = (comparison.steps_column(runs),
-             curves.time_column(comparison.metrics_of(runs)))
-  first = next((run.metrics[0] for run in runs if run.metrics), {'return'})
-  names = 'return', 'normalized', 'greedy_normalized', *point.scores
-  end = {column: max(comparison.last(run, column) for run in runs)
-         for column in columns}
-  shown = {model: [] for model in models}
-  for run in runs:
-    start = {column: comparison.last(run, column) for column in columns}
-    bad = {name: comparison.floor(run, name) for name in names if name in first}
-    shown[run.model].append([*run.metrics, *(
-        [{**start, **bad}, {**end, **bad}] if run.diverged else [])])
-  return shown
+  panel.set_xlabel(axis.replace(' = ', '\n'))
+  unit = " / informed policy's" * relative
+  panel.set_title('final return: random 0, source 1' if measure == 'normalized'
+                  else f'final {measure}{unit}', fontsize='medium')
+  if relative or (intervals and measure == 'return' and len(informed - {None}) == 1):
+    curves.draw_reference(panel, 1 if relative else max(informed - {None}))
+  if axis == 'task':
+    curves.draw_references(panel, point.lines.get(measure, {}))

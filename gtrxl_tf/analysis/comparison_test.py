@@ -1,4 +1,4 @@
-"""Tests of comparison.py and comparison_plots.py."""
+"""Tests of comparison.py, of comparison_plots.py, and of what runs.py tells about runs."""
 
 import math
 import pathlib
@@ -10,13 +10,14 @@ import pytest
 
 from gtrxl_tf.analysis import comparison
 from gtrxl_tf.analysis import comparison_plots
+from gtrxl_tf.analysis import runs as runs_lib
 from gtrxl_tf.training import curves
 from gtrxl_tf.training.offline import history_curves
 
 
 def _run(model, seed, returns, evaluation=(), success=1., diverged=False, samples=None):
   """A run with a row every 1000 environment steps and every minute."""
-  return comparison.Run(
+  return runs_lib.Run(
       model, seed,
       [{'environment_steps': 1000. * i, 'seconds': 60. * i, 'return': value}
        for i, value in enumerate(returns, 1)],
@@ -24,9 +25,19 @@ def _run(model, seed, returns, evaluation=(), success=1., diverged=False, sample
       diverged, samples or {})
 
 
-def _cells(markdown):
-  """The rows of a Markdown table, each by the titles of the columns."""
-  lines = markdown.split('\n\n')[0].splitlines()
+def _index(*points, setting=None):
+  return runs_lib.Index('command', 'version', setting, list(points))
+
+
+def _ranked(runs, steps):
+  """The ranks of runs of one model."""
+  return comparison_plots.ranked(runs_lib.Point('', runs, None), runs[0].model, steps)
+
+
+def _cells(markdown, number=0):
+  """The rows of a table in a text, each by the titles of the columns."""
+  tables = [part for part in markdown.split('\n\n') if part.startswith('|')]
+  lines = tables[number].splitlines()
   header, _, *rows = [line[2:-2].split(' | ') for line in lines]
   return [dict(zip(header, row)) for row in rows]
 
@@ -37,7 +48,7 @@ class TableTest(absltest.TestCase):
     """Cells of the table, by model and seed, or model and `mean`."""
     return {(row['model'].strip('*'), row['seed']): row
             for row in _cells(comparison.table(
-                comparison.PointRuns('', runs, informed)))}
+                runs_lib.Point('', runs, informed)))}
 
   def test_a_row_has_final_values_and_when_a_run_had_learned(self):
     rows = self._rows([_run('gtrxl', 0, [math.nan, 2, 8.9, 9, 8, 9.5], [9, 10])])
@@ -82,19 +93,10 @@ class TableTest(absltest.TestCase):
     self.assertEqual(rows['lstm', '0']['epsilon_alpha'], '2e-05')
     self.assertEqual(rows['lstm', '0']['learning_rate'], '0.0001')
 
-  def test_the_table_has_no_success_if_the_environment_reports_none(self):
-    rows = self._rows([_run('gtrxl', 0, [1], [1], success=math.nan)])
-    self.assertEqual(rows['gtrxl', '0']['success'], '-')
-    self.assertEqual(rows['gtrxl', 'mean']['success'], '-')
-
-  def test_without_an_informed_policy_nothing_counts_as_learned(self):
-    rows = self._rows([_run('gtrxl', 0, [1], [1])], informed=None)
-    self.assertNotIn('steps to 90%', rows['gtrxl', '0'])
-
 
 def _offline_run(model, seed, successes, diverged=False):
   """A run evaluated on two tasks, with its share of successes in each."""
-  return comparison.Run(
+  return runs_lib.Run(
       model, seed,
       [{'learner_step': 400. * i, 'seconds': 60. * i, 'return': value}
        for i, value in enumerate([math.nan, 0.5, math.nan, 0.95], 1)],
@@ -108,7 +110,7 @@ class OfflineTest(absltest.TestCase):
 
   def setUp(self):
     super().setUp()
-    self.point = comparison.PointRuns('', [
+    self.point = runs_lib.Point('', [
         _offline_run('rate', 0, [1, 0.9]), _offline_run('rate', 1, [1, 0.5]),
         _offline_run('dt', 0, [0.8, 0.4]), _offline_run('dt', 1, [], diverged=True)],
                                       1., ['28', '298'])
@@ -121,23 +123,11 @@ class OfflineTest(absltest.TestCase):
         'steps to 90%': '1,600', 'minutes to 90%': '4.0', 'diverged': '0'})
 
   def test_tasks_have_a_table_with_a_column_for_each_model(self):
-    self.assertEqual(_cells(comparison.task_table(self.point)), [
+    self.assertEqual(_cells(comparison.tables(_index(self.point)), 1), [
         {'success in task': '28', 'rate': '1.00 ± 0.00 (1.00, 1.00)',
          'dt': '0.40 ± 0.40 (0.80, diverged)'},
         {'success in task': '298', 'rate': '0.70 ± 0.20 (0.90, 0.50)',
          'dt': '0.20 ± 0.20 (0.40, diverged)'}])
-
-  def test_tasks_without_success_have_their_returns(self):
-    runs = [run._replace(evaluation=[{**row, 'success': math.nan}
-                                     for row in run.evaluation])
-            for run in self.point.runs]
-    rows = _cells(comparison.task_table(self.point._replace(runs=runs)))
-    self.assertEqual(rows[1], {
-        'return in task': '298', 'rate': '-1.00 ± 0.00 (-1.00, -1.00)',
-        'dt': '-0.50 ± 0.50 (-1.00, diverged)'})
-
-  def test_ranks_the_last_return_that_a_row_has(self):
-    self.assertEqual(comparison.ranked(self.point.runs[:1], 1200), [0.5])
 
 
 def _learning_run(model, seed, returns, source, tuned=None):
@@ -147,7 +137,7 @@ def _learning_run(model, seed, returns, source, tuned=None):
         np.array([10., 20.]), np.array([math.nan, last]), np.array([math.nan, 0.1]))
 
   random = 0. if source > 0 else -28.
-  return comparison.Run(
+  return runs_lib.Run(
       model, seed,
       [{'learner_step': 400., 'seconds': 60., 'cpu_seconds': 90., 'return': returns,
         'source_return': source, 'random_return': random,
@@ -163,8 +153,8 @@ class LearningTest(absltest.TestCase):
 
   def test_table_has_the_scale_from_random_play_to_the_source(self):
     runs = [_learning_run('ed', 0, -20., -8.), _learning_run('ed', 1, -10., -8.),
-            comparison.Run('ed', 2, [], [], True, {})]
-    table = comparison.table(comparison.PointRuns('', runs, -6.))
+            runs_lib.Run('ed', 2, [], [], True, {})]
+    table = comparison.table(runs_lib.Point('', runs, -6.))
     self.assertIn('Normalized: the return on a scale where random actions', table)
     rows = _cells(table)
     self.assertEqual(
@@ -178,30 +168,21 @@ class LearningTest(absltest.TestCase):
     self.assertNotIn('temperature', rows[0])
     # If returns are costs, there is no goal of 90 %.
     self.assertNotIn('steps to 90%', rows[0])
-    table = comparison.sweep_table(
-        'x', [comparison.PointRuns('2', runs, -6.)], 'normalized')
+    text = comparison.tables(_index(runs_lib.Point('2', runs, -6.), setting='x'))
     self.assertEqual(
-        _cells(table), [{'x': '2', 'ed': '0.43 ± 0.26 (0.40, 0.90, diverged)'}])
-
-  def test_only_some_runs_may_have_a_temperature(self):
-    runs = [_learning_run('ed', 0, -20., -8., 0.75), _learning_run('xl', 0, -10., -8.)]
-    points = [comparison.PointRuns('2', runs, -6.),
-              comparison.PointRuns('3', runs[1:], -6.)]
-    rows = _cells(comparison.table(points[0]))
-    self.assertEqual([row['temperature'] for row in rows], ['0.25', '0.25', '-', '-'])
-    self.assertIn('-', comparison.sweep_table('x', points, 'tuned_normalized'))
+        _cells(text, 2), [{'x': '2', 'ed': '0.43 ± 0.26 (0.40, 0.90, diverged)'}])
 
   def test_table_has_the_temperature_that_was_chosen_and_the_return_at_it(self):
     runs = [_learning_run('ed', 0, -20., -8., 0.75),
             _learning_run('ed', 1, -10., -8., 0.25)]
-    point = comparison.PointRuns('2', runs, -6.)
+    point = runs_lib.Point('2', runs, -6.)
     rows = _cells(comparison.table(point))
     self.assertEqual(
         [[row[name] for name in ('temperature', 'return at it', 'normalized at it')]
          for row in rows],
         [['0.25', '-9.00', '0.75'], ['0.25', '-9.00', '0.25'],
          ['0.25', '-9.00', '0.50']])
-    text = comparison.tables('x', [point])
+    text = comparison.tables(_index(point, setting='x'))
     for title, cell in (
         ('normalized', '0.65 ± 0.25 (0.40, 0.90)'),
         ('greedy_normalized', '0.50 ± 0.00 (0.50, 0.50)'),
@@ -214,7 +195,7 @@ class LearningTest(absltest.TestCase):
 def _scored_run(model, seed, scores, diverged=False):
   """A run whose returns and scores rank in opposite order."""
   score, capped = scores
-  return comparison.Run(
+  return runs_lib.Run(
       model, seed,
       [{'environment_steps': 1000. * i, 'seconds': 60. * i, 'return': 200 - score,
         'score': score * i / 2, 'score_capped': capped * i / 2} for i in (1, 2)],
@@ -222,7 +203,7 @@ def _scored_run(model, seed, scores, diverged=False):
       diverged, {}, scores={} if diverged else dict(score=score, score_capped=capped))
 
 
-_SCORED = comparison.PointRuns(
+_SCORED = runs_lib.Point(
     '', [_scored_run('gtrxl', 0, (117, 89)), _scored_run('gtrxl', 1, (119, 90)),
          _scored_run('trxl', 0, (5, 5)), _scored_run('trxl', 1, (9, 9), diverged=True)],
     None, scores=('score', 'score_capped'),
@@ -241,24 +222,20 @@ class ScoreTest(absltest.TestCase):
     self.assertEqual(rows[2]['return'], '82.00 ± 1.00')
 
   def test_runs_are_ranked_by_their_scores(self):
-    self.assertEqual(comparison.ranked(_SCORED.runs[:3], 2000), [119, 117, 5])
-
-  def test_a_sweep_has_a_table_of_scores(self):
-    text = comparison.tables('x', [_SCORED])
-    self.assertIn('## Final score against x', text)
-    self.assertIn('118.00 ± 1.00 (117.00, 119.00)', text)
+    self.assertEqual(_ranked(_SCORED.runs[:2], 2000), [119, 117])
 
 
 class SweepTest(absltest.TestCase):
 
   def test_table_has_a_row_for_each_value_and_a_column_for_each_model(self):
-    rows = _cells(comparison.sweep_table('Numpad.size', [
-        comparison.PointRuns('2', [
+    rows = _cells(comparison.tables(_index(*[
+        runs_lib.Point('2', [
             _run('gtrxl', 0, [1], [9, 10]), _run('gtrxl', 1, [1], [8.5]),
             _run('lstm', 0, [1], [6]), _run('lstm', 1, [1], diverged=True),
             _run('lstm', 2, [1])], 10.),
-        comparison.PointRuns(
-            '3', [_run('gtrxl', 0, [1], [4]), _run('trxl', 0, [1])], None)]))
+        runs_lib.Point(
+            '3', [_run('gtrxl', 0, [1], [4]), _run('trxl', 0, [1])], None)],
+                                           setting='Numpad.size')), 2)
     self.assertEqual(rows, [
         {'Numpad.size': '2', 'gtrxl': '9.00 ± 0.50 (9.50, 8.50)',
          'lstm': '3.00 ± 3.00 (6.00, diverged, -)', 'trxl': '-',
@@ -273,31 +250,26 @@ class RankedTest(parameterized.TestCase):
   def test_best_runs_come_first_at_any_point_of_training(self, steps, returns):
     runs = [_run('gtrxl', 0, [1, -4, -5, -6]), _run('gtrxl', 1, [2, 5, 6, 7]),
             _run('gtrxl', 2, [3, 2, 3, 4])]
-    self.assertEqual(comparison.ranked(runs, steps), returns)
+    self.assertEqual(_ranked(runs, steps), returns)
 
   def test_a_run_has_0_from_where_it_diverged(self):
     runs = [_run('gtrxl', 0, [1, 1, 1]), _run('gtrxl', 1, [9, 9], diverged=True),
             _run('gtrxl', 2, [], diverged=True)]
-    self.assertEqual(comparison.ranked(runs, 1500), [9, 1, 0])
-    self.assertEqual(comparison.ranked(runs, 3000), [1, 0, 0])
+    self.assertEqual(_ranked(runs, 1500), [9, 1, 0])
+    self.assertEqual(_ranked(runs, 3000), [1, 0, 0])
 
   def test_divergence_does_not_raise_returns_below_0(self):
     runs = [_run('gtrxl', 0, [-9, -8, -7]), _run('gtrxl', 1, [-8, -9], diverged=True)]
-    self.assertEqual(comparison.ranked(runs, 3000), [-7, -9])
+    self.assertEqual(_ranked(runs, 3000), [-7, -9])
     for score, ranked in ((5., [5, 0]), (-5., [-5, -5])):
       scored = [run._replace(metrics=[{**row, 'score': score} for row in run.metrics])
                 for run in runs]
-      self.assertEqual(comparison.ranked(scored, 3000), ranked)
+      self.assertEqual(_ranked(scored, 3000), ranked)
 
   def test_a_run_that_has_not_reached_the_point_has_no_rank(self):
     runs = [_run('gtrxl', 0, [1, 2]), _run('gtrxl', 1, [1, 3], [3])]
-    self.assertEqual(comparison.ranked(runs, 2000), [3, 2])
-    self.assertEqual(comparison.ranked(runs, 2100), [3])  # The other is done.
-
-  def test_before_its_first_episode_ends_a_run_has_no_rank(self):
-    runs = [_run('gtrxl', 0, [math.nan, 2]), _run('gtrxl', 1, [1, 3])]
-    self.assertEqual(comparison.ranked(runs, 1000), [1])
-    self.assertEqual(comparison.ranked(runs, 500), [])
+    self.assertEqual(_ranked(runs, 2000), [3, 2])
+    self.assertEqual(_ranked(runs, 2100), [3])  # The other is done.
 
 
 class PicturesTest(parameterized.TestCase):
@@ -315,11 +287,19 @@ class PicturesTest(parameterized.TestCase):
 
     self.enter_context(absltest.mock.patch.object(curves, 'save', keep))
 
+  def _draw(self, name, setting, points, *_):
+    """Draws a picture of points, or of one."""
+    points = [points] if isinstance(points, runs_lib.Point) else points
+    if name == 'ranked':
+      points = [point._replace(runs=[run._replace(samples={'rate': 0.1}) for run in point.runs])
+                for point in points]
+    comparison_plots.pictures(_index(*points, setting=setting), 'x')[name](self.path)
+
   def _lines(self, panel):
     return {line.get_label(): line.get_ydata() for line in panel.get_lines()}
 
   def test_scores_are_drawn_with_their_lines_of_reference(self):
-    comparison_plots.draw(self.path, _SCORED, 'dmlab30')
+    self._draw('curves', None, _SCORED, 'dmlab30')
     score, minutes, capped = self.figure.axes
     for panel in (score, minutes):
       self.assertEqual(self._lines(panel)['gtrxl'][-1], 118)
@@ -329,17 +309,17 @@ class PicturesTest(parameterized.TestCase):
     self.assertStartsWith(score.get_ylabel(), 'score')
     self.assertEqual(self._lines(capped)['gtrxl'][-1], 89.5)
     self.assertEqual(self._lines(capped)['MERLIN'][0], 89.4)
-    comparison_plots.draw_sweep(self.path, 'x', [_SCORED], 'dmlab30')
+    self._draw('curves', 'x', [_SCORED], 'dmlab30')
     curve, final = self.figure.axes
     self.assertIn('MERLIN', self._lines(curve))
     self.assertEqual(self._lines(final)['gtrxl'][0], 118)
-    comparison_plots.draw_ranked(self.path, None, [_SCORED], 'dmlab30')
+    self._draw('ranked', None, [_SCORED], 'dmlab30')
     panel = self.figure.axes[-1]
     self.assertEqual(list(self._lines(panel)['gtrxl']), [119, 117])
     self.assertIn('human', self._lines(panel))
 
   def test_a_diverged_run_is_0_to_the_end_and_in_the_mean(self):
-    comparison_plots.draw(self.path, comparison.PointRuns('', [
+    self._draw('curves', None, runs_lib.Point('', [
         _run('trxl', 0, [math.nan, 2, 4]), _run('trxl', 1, [6, 6], diverged=True),
         _run('lstm', 0, [1, 1, 1, 1])], 10.), 'numpad')
     steps, minutes = self.figure.axes
@@ -350,24 +330,12 @@ class PicturesTest(parameterized.TestCase):
       np.testing.assert_array_equal(diverged.get_ydata(), [6, 6, 0, 0])
       self.assertEqual(self._lines(panel)['trxl'][-1], 2)
 
-  @parameterized.parameters(
-      (['"a-Easy-v0"', '"a-Hard-v0"'], 'name = a-*-v0', ['Easy', 'Hard']),
-      (['"x"', '"y"'], 'name = *', ['x', 'y']),
-      (['"a-v0"', '"b-v0"'], 'name = *-v0', ['a', 'b']),
-      (['"x"', '"xy"'], 'name', ['"x"', '"xy"']), (['10', '12'], 'name', ['10', '12']),
-      (['"a"'], 'name', ['"a"']))
-  def test_what_quoted_values_share_is_in_the_settings_name(self, values, name, short):
-    setting, points = comparison_plots.short_values(
-        'name', [comparison.PointRuns(value, [], None) for value in values])
-    self.assertEqual(setting, name)
-    self.assertEqual([point.value for point in points], short)
-
   @parameterized.parameters((8., 0.75, True), (None, 6, False), (0., 6, False))
   def test_final_returns_are_relative_to_the_informed_policy(
       self, informed, expected, relative):
-    comparison_plots.draw_sweep(self.path, 'Numpad.size', [
-        comparison.PointRuns('2', [_run('gtrxl', 0, [1], [10])], 10.),
-        comparison.PointRuns(
+    self._draw('curves', 'Numpad.size', [
+        runs_lib.Point('2', [_run('gtrxl', 0, [1], [10])], 10.),
+        runs_lib.Point(
             '3', [_run('gtrxl', 0, [1], [4]), _run('gtrxl', 1, [1], [8]),
                   _run('lstm', 0, [1])], informed)], 'sizes')
     *values, final = self.figure.axes
@@ -377,29 +345,21 @@ class PicturesTest(parameterized.TestCase):
     self.assertEqual('informed policy' in self._lines(final), relative)
     self.assertTrue(np.isnan(self._lines(final)['lstm']).all())
 
-  def test_a_model_has_one_color_although_it_is_not_everywhere_yet(self):
-    comparison_plots.draw_sweep(self.path, 'Numpad.size', [
-        comparison.PointRuns(
-            '2', [_run('gtrxl', 0, [1], [1]), _run('lstm', 0, [1])], None),
-        comparison.PointRuns('3', [_run('lstm', 0, [1])], None)], 'sizes')
-    self.assertLen({line.get_color() for panel in self.figure.axes
-                    for line in panel.get_lines() if line.get_label() == 'lstm'}, 1)
-
   def test_ranks_are_drawn_at_a_quarter_half_and_the_end_of_each_value(self):
     returns = [[1, 5, 2, 8], [3, 4, 6, 7]]
     runs = [_run('gtrxl', seed, x, [1]) for seed, x in enumerate(returns)]
-    comparison_plots.draw_ranked(self.path, 'Numpad.size', [
-        comparison.PointRuns('2', runs, 10.),
-        comparison.PointRuns('3', runs[:1], None)], 'x')
+    self._draw('ranked', 'Numpad.size', [
+        runs_lib.Point('2', runs, 10.),
+        runs_lib.Point('3', runs[:1], None)], 'x')
     self.assertEqual([list(self._lines(panel)['gtrxl']) for panel in self.figure.axes],
                      [[3, 1], [5, 4], [8, 7], [1], [5], [8]])
 
   def test_each_task_is_drawn_beside_the_curves_and_below_them_in_a_sweep(self):
-    point = comparison.PointRuns('2', [
+    point = runs_lib.Point('2', [
         _offline_run('rate', 0, [1, 0.9]), _offline_run('rate', 1, [1, 0.5]),
         _offline_run('dt', 0, [], diverged=True)], 1., ['28', '298'],
         lines={'success': {'persistent agent': 0.5, 'random agent': 0.}})
-    comparison_plots.draw(self.path, point, 'x')
+    self._draw('curves', None, point, 'x')
     steps, minutes, tasks = self.figure.axes
     np.testing.assert_allclose(steps.get_lines()[2].get_xdata(), [0.8, 1.6])
     self.assertEqual(minutes.get_ylim(), steps.get_ylim())
@@ -410,17 +370,16 @@ class PicturesTest(parameterized.TestCase):
     for label, value in ('persistent agent', 0.5), ('random agent', 0):
       np.testing.assert_allclose(self._lines(tasks)[label], [value, value])
       self.assertNotIn(label, self._lines(steps))
-    comparison_plots.draw_sweep(
-        self.path, 'x', [point, comparison.PointRuns('3', point.runs[:1], 1.)], 'x')
+    self._draw('curves', 'x', [point, runs_lib.Point('3', point.runs[:1], 1.)], 'x')
     titles = [panel.get_title() for panel in self.figure.axes]
     self.assertEqual(titles[2:5], ["final return / informed policy's", 'final success',
                                    'final success'])
 
   def test_learning_processes_are_drawn_with_their_source(self):
-    point = comparison.PointRuns('dr', [
+    point = runs_lib.Point('dr', [
         _learning_run('adf', 0, 0.8, 1.), _learning_run('ed', 0, 0.5, 1.),
         _learning_run('ed', 1, 0.7, 1.)], 1.)
-    comparison_plots.draw(self.path, point, 'x')
+    self._draw('curves', None, point, 'x')
     steps, cpu, greedy, processes = self.figure.axes
     self.assertEqual(steps.get_ylabel(), 'return: random 0, source 1')
     self.assertEqual(cpu.get_xlabel(), 'CPU minutes of training')
@@ -430,7 +389,7 @@ class PicturesTest(parameterized.TestCase):
     lines = self._lines(processes)
     self.assertEqual({name: lines[name][-1] for name in ('adf', 'ed', 'source')},
                      {'adf': 0.8, 'ed': 0.6, 'source': 1.})
-    comparison_plots.draw_sweep(self.path, 'setting', [point], 'x')
+    self._draw('curves', 'setting', [point], 'x')
     processes, final = self.figure.axes
     self.assertIn('source', self._lines(processes))
     np.testing.assert_allclose(self._lines(final)['ed'], [0.6])
@@ -441,9 +400,9 @@ class PicturesTest(parameterized.TestCase):
          'return': 0., 'normalized': value, 'greedy_normalized': value / 2}
         for step, value in ((1000., 0.25), (1500., math.nan), (2000., 0.5))])]
     stopped = _learning_run('ed', 1, 0., 1.)._replace(diverged=True)
-    comparison_plots.draw_progress(self.path, 'setting', [
-        comparison.PointRuns('dr', [_learning_run('adf', 0, 0.8, 1.), *later], 1.),
-        comparison.PointRuns('dktd', [*later, stopped], 1.)], 'x')
+    self._draw('progress', 'setting', [
+        runs_lib.Point('dr', [_learning_run('adf', 0, 0.8, 1.), *later], 1.),
+        runs_lib.Point('dktd', [*later, stopped], 1.)], 'x')
     steps, cpu, greedy, *second = self.figure.axes
     ed = {panel: panel.get_lines()[1] for panel in (steps, cpu, greedy)}
     for panel, x, y in ((steps, [1, 2], [0.25, 0.5]), (cpu, [100 / 60, 200 / 60], [0.25, 0.5]),
@@ -459,8 +418,8 @@ class PicturesTest(parameterized.TestCase):
   @parameterized.parameters((1, 1), (3, 1), (4, 2), (8, 3), (11, 3))
   @pytest.mark.medium
   def test_many_values_wrap_into_rows(self, num_values, num_rows):
-    comparison_plots.draw_sweep(self.path, 'experiment', [
-        comparison.PointRuns(f'of_a_long_name_{i}', [_run('gtrxl', 0, [1, i], [i])], 1.)
+    self._draw('curves', 'experiment', [
+        runs_lib.Point(f'of_a_long_name_{i}', [_run('gtrxl', 0, [1, i], [i])], 1.)
         for i in range(num_values)], 'x')
     panels = self.figure.axes
     self.assertLen(panels, num_values + 1)
@@ -473,29 +432,11 @@ class PicturesTest(parameterized.TestCase):
     self.assertLess(width, 20)
     self.assertLess(width / height, 4)
 
-  @pytest.mark.medium
-  def test_labels_do_not_overlap(self):
-    comparison_plots.draw_sweep(self.path, 'experiment', [
-        comparison.PointRuns(f'dktdl{i}_cpu', [_run('gtrxl', 0, [1, i], [i])], 1.)
-        for i in range(8)], 'x')
-    for panel in self.figure.axes:
-      labels = panel.get_xticklabels()
-      slanted = labels[0].get_rotation() == 45
-      boxes = [label.get_window_extent() for label in labels]
-      starts = [box.x1 if slanted else box.x0 for box in boxes]
-      ends = [box.x1 for box in boxes]
-      height = max(label.get_fontsize() for label in labels)
-      for i in range(1, len(labels)):
-        if slanted:  # At least the height of a line apart.
-          self.assertGreater(ends[i] - ends[i - 1], height)
-        else:
-          self.assertGreater(starts[i], ends[i - 1])
-
   def test_can_be_drawn_when_all_have_diverged_before_the_first_row(self):
-    point = comparison.PointRuns('2', [_run('trxl', 0, [], diverged=True)], None)
-    comparison_plots.draw(self.path, point, 'x')
-    comparison_plots.draw_sweep(self.path, 'Numpad.size', [point], 'x')
-    comparison_plots.draw_ranked(self.path, None, [point], 'x')
+    point = runs_lib.Point('2', [_run('trxl', 0, [], diverged=True)], None)
+    self._draw('curves', None, point, 'x')
+    self._draw('curves', 'Numpad.size', [point], 'x')
+    self._draw('ranked', None, [point], 'x')
     self.assertTrue(self.path.exists())
 
 
