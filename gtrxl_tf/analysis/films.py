@@ -23,9 +23,9 @@ from gtrxl_tf.training import evaluation
 from gtrxl_tf.training import experiment as experiment_lib
 from gtrxl_tf.training import rollout as rollout_lib
 
+WIDTH, HEIGHT = 480, 320  # The most pixels of a film.
 MOST_FRAMES = 1000  # The frames of a film; later steps of an episode are left out.
 _FRAMES_PER_SECOND = 12
-_LEAST_SIDE, _MOST_SIDE = 160, 480  # Pixels of a film's longer side.
 _QUALITY = 60  # WebP's lossless films would take three times as much.
 
 
@@ -34,13 +34,10 @@ class CannotDraw(config.ConfigError):
 
 
 class Filmed(environments.Wrapper):
-  """An environment that keeps the pictures of its first episode.
+  """An environment that keeps the pictures of its first episode, uint8 [H, W, 3].
 
   A picture is what the environment's `render()` returns or, without this method, the
   one image in the observation.
-
-  Attributes:
-    frames: the episode so far, each uint8 [H, W, 3].
   """
 
   def __init__(self, environment: dm_env.Environment):
@@ -114,17 +111,14 @@ class Episode(NamedTuple):
 
 def play(experiment: experiment_lib.Experiment, policy: Any, count: int,
          film: bool = True, most_steps: float = math.inf) -> List[Episode]:
-  """Plays one episode in each of `count` environments.
+  """Plays one episode in each of `count` environments; the tasks take turns.
 
   Args:
     experiment: makes the environments.
     policy: a policy, or a SavedModel of one.
-    count: environments; the tasks of the experiment take turns.
-    film: whether to keep pictures.
+    count: environments.
+    film: whether to keep pictures. Raises `CannotDraw` if there are none.
     most_steps: steps after which episodes are cut off.
-
-  Raises:
-    CannotDraw: the environment cannot be drawn.
   """
   filmed: List[Filmed] = []
 
@@ -176,20 +170,21 @@ def _inputs(seen: environments.BatchedTimeStep, before: Any, after: Any) -> Any:
   return ()
 
 
+def scaled(frame: np.ndarray) -> Image.Image:
+  """Enlarges a frame by a whole number, or shrinks it, to fit into a film."""
+  image = Image.fromarray(frame)
+  scale = min(WIDTH // image.width, HEIGHT // image.height)
+  if scale:
+    return image.resize(
+        (image.width * scale, image.height * scale), Image.Resampling.NEAREST)
+  image.thumbnail((WIDTH, HEIGHT))
+  return image
+
+
 def write(path: pathlib.Path, frames: List[np.ndarray]) -> None:
   """Writes pictures, uint8 [H, W, 3], as an animated GIF that repeats."""
-  images = []
-  for frame in frames:
-    image, side = Image.fromarray(frame), max(frame.shape[:2])
-    if side < _LEAST_SIDE:
-      scale = -(-_LEAST_SIDE // side)
-      image = image.resize(
-          (image.width * scale, image.height * scale), Image.Resampling.NEAREST)
-    elif side > _MOST_SIDE:
-      image.thumbnail((_MOST_SIDE, _MOST_SIDE))
-    images.append(image)
   path.parent.mkdir(parents=True, exist_ok=True)
-  path.write_bytes(encode(images, 'GIF'))
+  path.write_bytes(encode([scaled(frame) for frame in frames], 'GIF'))
 
 
 def encode(images: List[Image.Image], form: str) -> bytes:

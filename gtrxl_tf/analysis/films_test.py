@@ -112,7 +112,7 @@ class FilmedTest(parameterized.TestCase):
 class WriteTest(parameterized.TestCase):
 
   @parameterized.parameters(
-      ((7, 5), (115, 161)), ((200, 300), (300, 200)), ((960, 480), (240, 480)))
+      ((7, 5), (225, 315)), ((200, 300), (300, 200)), ((960, 480), (160, 320)))
   def test_a_film_has_its_frames_in_a_size_that_can_be_seen(self, shape, size):
     path = pathlib.Path(self.create_tempdir().full_path) / 'videos' / 'a.gif'
     frames = [np.full((*shape, 3), 40 * i, np.uint8) for i in range(5)]

@@ -4,12 +4,14 @@ The page needs no other file: pictures are within it, and there are no scripts.
 """
 
 import contextlib
+import html
 import math
 import os
 import pathlib
 import re
+import string
 import time
-from typing import Dict, List, NamedTuple, Optional, Sequence
+from typing import Any, Dict, Iterable, List, NamedTuple, Optional, Sequence
 
 import gin
 import numpy as np
@@ -17,9 +19,10 @@ import tree
 
 from gtrxl_tf import environments
 from gtrxl_tf import files
-from gtrxl_tf.analysis import report_episodes
-from gtrxl_tf.analysis import report_page
+from gtrxl_tf.analysis import films
 from gtrxl_tf.analysis import report_pictures
+from gtrxl_tf.analysis import run_attention
+from gtrxl_tf.analysis import runs as runs_lib
 from gtrxl_tf.launch import prepare
 from gtrxl_tf.settings import config
 from gtrxl_tf.settings import differences
@@ -27,7 +30,6 @@ from gtrxl_tf.training import checkpoints
 from gtrxl_tf.training import console
 from gtrxl_tf.training import curves
 from gtrxl_tf.training import experiment as experiment_lib
-from gtrxl_tf.training import metrics_csv
 from gtrxl_tf.training import run_folder
 from gtrxl_tf.training.offline import history_curves
 
@@ -37,31 +39,64 @@ _COLUMNS = (
     r'entropy', r'temperature', r'loss', r'(value|policy|td|actor|conservative)_loss',
     r'cross_entropy', r'squared_error', r'accuracy', r'gradient_norm',
     r'(environment|learner)_steps_per_second')
-_TITLES = {'kl_(.*)_over_bound': r'KL/bound (\1)', '_per_second': ' per second',
-           '_': ' '}
 _MOST_PANELS = 12  # The most for one pattern, as for the success in each of many tasks.
 
 _RANDOM_EPISODES = 100
 
+# The errors of an experiment that cannot be made or played here.
+_ERRORS = config.ConfigError, FileNotFoundError, environments.EnvironmentFailed
+
+_PAGE = string.Template('''<!DOCTYPE html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<title>$title</title>
+<style>
+:root { color-scheme: light dark; }
+body { margin: 0 auto; max-width: 76rem; padding: 1rem; font: 1rem/1.5 system-ui, sans-serif; }
+h1, h2, h3, td, code { overflow-wrap: anywhere; }
+table { border-collapse: collapse; }
+th, td { border: 1px solid #8886; padding: .3rem .6rem; text-align: left; vertical-align: top; }
+th { background: #8882; }
+td { max-width: 28rem; }
+.scroll { overflow-x: auto; }
+.scroll img { min-width: 40rem; }
+.grid { display: grid; gap: 1rem;
+  grid-template-columns: repeat(auto-fill, minmax(min(28rem, 100%), 1fr)); }
+figure { margin: 1rem 0; min-width: 0; }
+img { display: block; width: 100%; background: #fff; }
+.grid img { max-width: 34rem; }
+pre { overflow-x: auto; background: #8882; padding: .8rem; font-size: .85rem; }
+</style>
+</head>
+<body>
+<h1>$title</h1>
+$facts
+<h2>Results</h2>
+$results
+<h2>Curves</h2>
+$curves
+$episodes
+<h2>Settings</h2>
+$settings
+</body>
+</html>
+''')
+
+_EXPLAINED = (
+    'The strip shows how much the step attends to each step so far: a row for each layer, '
+    'the mean over its heads, brighter for more. Columns before the first step are memory. '
+    'Above it, steps with a positive reward are green, and with a negative one red.')
+
 
 class _Run(NamedTuple):
-  """A run, as its folder records it.
-
-  Attributes:
-    label: its name, which no other run of the page has.
-    text: its `config.gin`.
-    environment: the environment's name; empty if the experiment cannot be made here.
-    tasks: the names of its tasks.
-    informed: the informed policy's return, if there is one.
-    random: the return of random actions, if it is known.
-    episodes: films as HTML, or what there is to say instead.
-  """
+  """A run, as its folder records it, and films as HTML."""
   label: str
   folder: run_folder.RunFolder
-  text: str
+  found: runs_lib.Run
   settings: differences.Settings
-  metrics: List[Dict[str, float]]
-  environment: str
+  environment: str  # Empty if the experiment cannot be made here.
   tasks: List[str]
   informed: Optional[float]
   random: Optional[float]
@@ -88,18 +123,21 @@ def write(roots: Sequence[str], output: Optional[str] = None, num_episodes: int 
   if path.is_dir() or not os.access(path.parent, os.W_OK):
     raise config.ConfigError(f'--output={path}: expected a file in a folder that exists '
                              'and can be written')
-  runs = [_read(i, label, root, num_episodes if film else 0)
-          for i, (label, root) in enumerate(_labels(roots).items())]
-  header = ['', *(run.label for run in runs)] if len(runs) > 1 else []
-  parts = [report_page.table(header, _facts(runs)),
-           '<h2>Results</h2>', _results(runs), '<h2>Curves</h2>', _curves(runs)]
-  if film:
-    parts.append('<h2>Episodes</h2>')
-    for run in runs:
-      parts += [f'<h3>{report_page.text(run.label)}</h3>' * (len(runs) > 1), run.episodes]
-  parts += ['<h2>Settings</h2>', _settings(runs)]
+  runs = [_read(label, run_folder.RunFolder(root), num_episodes if film else 0)
+          for label, root in _labels(roots).items()]
+  several = len(runs) > 1
+  facts = [_facts(run) for run in runs]
   title = ', '.join(run.label for run in runs) if len(runs) < 4 else f'{len(runs)} runs'
-  files.write_atomically(path, report_page.page(title, parts))
+  files.write_atomically(path, _PAGE.substitute(
+      title=html.escape(title),
+      facts=_table(['', *(run.label for run in runs)] if several else [], [
+          [name, *(x[name] for x in facts)] for name in facts[0]
+          if any(x[name] for x in facts)]),
+      results=_results(runs), curves=_curves(runs),
+      episodes='<h2>Episodes</h2>' * film + '\n'.join(
+          f'<h3>{html.escape(run.label)}</h3>' * several + run.episodes
+          for run in runs if film),
+      settings=_settings(runs)))
   return path
 
 
@@ -115,31 +153,29 @@ def _labels(roots: Sequence[str]) -> Dict[str, str]:
   return {'/'.join(names[-2 if names[-1].startswith('seed_') else -1:]): root}
 
 
-def _read(number: int, label: str, root: str, num_episodes: int) -> _Run:
+def _read(label: str, folder: run_folder.RunFolder, num_episodes: int) -> _Run:
   """Reads a run's folder and plays episodes, while gin has the run's settings."""
-  folder = run_folder.RunFolder(root)
-  metrics = metrics_csv.read_metrics(folder.metrics)
-  random, informed, tasks, environment = _last(metrics, 'random_return'), None, [], ''
-  gin.clear_config()
   try:
-    experiment = prepare.prepare([str(folder.config)], [], check=False)
-    environment, tasks = experiment.environment_name, experiment.task_names
-    informed = experiment.informed_return()
-    if informed is not None and random is None and not experiment.learns_while_acting:
-      random = _random_return(experiment)
-    episodes = num_episodes and report_episodes.show(
-        f'run{number}', experiment, folder, num_episodes)
-  except report_episodes.ERRORS as error:
-    episodes = report_page.paragraph(
-        f'No episodes were played, because the experiment cannot be made here: {error}')
-  # The modules of all settings are known now, and with them the defaults.
-  try:
-    text = folder.config.read_text(encoding='utf-8')
-    settings = differences.parse(text)
+    found = runs_lib.read_folder(folder)
+    gin.clear_config()
+    informed, tasks, environment, episodes = None, [], '', ''
+    random = _last(found.metrics, 'random_return')
+    try:
+      experiment = prepare.prepare([str(folder.config)], [], check=False)
+      environment, tasks = experiment.environment_name, experiment.task_names
+      informed = experiment.informed_return()
+      if informed is not None and random is None and not experiment.learns_while_acting:
+        random = _random_return(experiment)
+      if num_episodes:
+        episodes = _episodes(experiment, folder, num_episodes)
+    except _ERRORS as error:
+      episodes = _paragraph(
+          f'No episodes were played, because the experiment cannot be made here: {error}')
+    # The modules of all settings are known now, and with them the defaults.
+    settings = differences.parse(found.config)
   except (config.ConfigError, UnicodeDecodeError) as error:
     raise config.ConfigError(f'{folder.config}: {error}') from error
-  return _Run(label, folder, text, settings, metrics, environment, tasks, informed,
-              random, episodes or '')
+  return _Run(label, folder, found, settings, environment, tasks, informed, random, episodes)
 
 
 def _random_return(experiment: experiment_lib.Experiment) -> float:
@@ -158,28 +194,84 @@ def _random_return(experiment: experiment_lib.Experiment) -> float:
   return float(np.mean(list(returns.values())))
 
 
+# Episodes.
+
+
+def _episodes(experiment: experiment_lib.Experiment, folder: run_folder.RunFolder,
+              count: int) -> str:
+  """Plays episodes with a run's newest weights; returns films of them as HTML."""
+  try:
+    if experiment.learns_while_acting:
+      return _recurrence(experiment, folder)
+    return _films(experiment, folder, count)
+  except _ERRORS as error:
+    return _paragraph(f'No episodes were played: {error}')
+
+
+def _recurrence(experiment: experiment_lib.Experiment, folder: run_folder.RunFolder) -> str:
+  """Shows the attention to earlier segments of a policy that learns while it acts."""
+  text = _paragraph('The policy learns while it acts: the curves above show its learning '
+                    'processes, in place of films.')
+  try:
+    curve = run_attention.recurrence_curve(experiment, folder)
+  except config.ConfigError as error:
+    return text + _paragraph(f'Its attention to earlier segments is not drawn: {error}')
+  return text + _figure(
+      report_pictures.drawn(history_curves.draw, {'policy': curve}, '', None,
+                            'share of attention to the recurrence'),
+      'The share of its attention that goes to earlier segments, as a mean over layers, '
+      'heads and tasks')
+
+
+def _films(experiment: experiment_lib.Experiment, folder: run_folder.RunFolder, count: int
+           ) -> str:
+  """Shows films above their attention, or what takes their place."""
+  network = experiment.learned_network(experiment.restore_agent(folder.checkpoints))
+  policy, sentences, episodes = experiment.make_policy(network), [], []
+  for film in True, False:
+    try:
+      episodes = episodes or films.play(
+          experiment, policy, count, film, most_steps=run_attention.MOST_STEPS)
+    except films.CannotDraw:
+      sentences.append(
+          f'{experiment.environment_name} cannot draw itself: expected a method render(), '
+          'or an image that the agent observes.')
+  weights: List[Any] = [None] * count
+  try:
+    weights = [run_attention.by_step(network, policy, x) for x in episodes]
+    sentences.append(_EXPLAINED)
+  except config.ConfigError as error:
+    sentences.append(f'Attention is not shown: {error}.')
+  names = getattr(experiment.action_spec, 'names', ())
+  return _paragraph(' '.join(sentences)) + '<div class="grid">' + ''.join(
+      _figure(report_pictures.film(episode, x, names),
+              _caption(i, episode, experiment.task_names[episode.task]))
+      for i, (episode, x) in enumerate(zip(episodes, weights))) + '</div>'
+
+
+def _caption(number: int, episode: films.Episode, task: str) -> str:
+  total = (f'return {episode.episode_return:.2f}'
+           if not math.isnan(episode.episode_return) else
+           f'return {episode.reward.sum():.2f} in the first {len(episode.reward)} steps')
+  success = {1: ', success', 0: ', no success'}.get(episode.success, '')
+  return f'Episode {number}{f", task {task}" if task else ""}: {total}{success}'
+
+
 # Facts and results.
 
 
-def _facts(runs: Sequence[_Run]) -> List[List[str]]:
-  """Returns rows of a table with a column for each run; empty rows are left out."""
-  columns = [_facts_of(run) for run in runs]
-  return [[name, *(facts[name] for facts in columns)] for name in columns[0]
-          if any(facts[name] for facts in columns)]
-
-
-def _facts_of(run: _Run) -> Dict[str, str]:
-  folder, last = run.folder, run.metrics[-1] if run.metrics else {}
-  stamp = {}
+def _facts(run: _Run) -> Dict[str, str]:
+  """Returns what there is to say about a run; values may be empty."""
+  folder, last = run.folder, dict(*run.found.metrics[-1:])
+  stamp: Dict[str, str] = {}
   with contextlib.suppress(files.DamagedFile):  # The run may have no checkpoint.
     stamp = checkpoints.read_stamp(folder.checkpoints)
   ended = 'stopped, or still running'
-  marks = {'done': folder.done, 'diverged': folder.diverged}
-  for name, mark in marks.items():
+  for mark in folder.done, folder.diverged:
     if mark.exists():
-      text = mark.read_text(encoding='utf-8').strip()
-      ended = f'{name}: {text}' if text else name
-  times = [x.stat().st_mtime for x in (*marks.values(), folder.metrics) if x.exists()]
+      ended = ': '.join(filter(None, [mark.name, mark.read_text(encoding='utf-8').strip()]))
+  times = [x.stat().st_mtime for x in (folder.done, folder.diverged, folder.metrics)
+           if x.exists()]
 
   def setting(pattern: str) -> str:
     names = [x for x in run.settings if re.fullmatch(pattern, x)]
@@ -190,8 +282,7 @@ def _facts_of(run: _Run) -> Dict[str, str]:
 
   return {
       'kind': stamp.get('kind') or setting(r'train\.experiment'),
-      'environment': (run.environment
-                      or setting(r'Experiment\.environment|.*\.family')),
+      'environment': run.environment or setting(r'Experiment\.environment|.*\.family'),
       'core': setting(r'\w+\.core'),
       'seed': setting(r'Experiment\.seed') or '0',
       'ended': ended,
@@ -209,16 +300,14 @@ def _results(runs: Sequence[_Run]) -> str:
   """Returns a table of evaluations: a row for each run and each of several tasks."""
   rows: List[Dict[str, str]] = []
   for run in runs:
-    played = metrics_csv.read_metrics(run.folder.evaluation)
-    scores = next(iter(metrics_csv.read_metrics(run.folder.scores)), {})
-    result = _result(played) if played else {
-        'episodes': 'none; last of training',
-        **{x: _number(_last(run.metrics, x)) for x in ('return', 'success')}}
+    played, metrics = run.found.evaluation, run.found.metrics
     rows.append({
-        'run': run.label, **result,
-        **{name: f'{value:.1f}' for name, value in scores.items()},
+        'run': run.label, **(_result(played) if played else {
+            'episodes': 'none; last of training',
+            **{x: _number(_last(metrics, x)) for x in ('return', 'success')}}),
+        **{name: f'{value:.1f}' for name, value in run.found.scores.items()},
         'informed': _number(run.informed), 'random': _number(run.random),
-        'source': _number(_last(run.metrics, 'source_return'))})
+        'source': _number(_last(metrics, 'source_return'))})
     tasks = sorted({int(row['task']) for row in played})
     for task in tasks if len(tasks) > 1 else []:
       name = run.tasks[task] if task < len(run.tasks) else task
@@ -226,8 +315,7 @@ def _results(runs: Sequence[_Run]) -> str:
                    **_result([row for row in played if row['task'] == task])})
   columns = [x for x in dict.fromkeys(y for row in rows for y in row)
              if any(row.get(x) for row in rows)]
-  return report_page.table(
-      columns, [[row.get(x, '') for x in columns] for row in rows], numbers_from=1)
+  return _table(columns, [[row.get(x, '') for x in columns] for row in rows])
 
 
 def _result(played: curves.Rows) -> Dict[str, str]:
@@ -252,44 +340,37 @@ def _number(value: Optional[float]) -> str:
 
 def _curves(runs: Sequence[_Run]) -> str:
   """Draws the return over steps and time, learning processes, and other metrics."""
-  rows = {run.label: run.metrics for run in runs if run.metrics}
+  rows = {run.label: run.found.metrics for run in runs if run.found.metrics}
   if not rows:
-    return report_page.paragraph('There are no metrics yet.')
-  known = [set(x[0]) for x in rows.values()]
-  column = 'environment_steps' if all('environment_steps' in x for x in known) else (
-      'learner_step')
-  measure = 'score' if all('score' in x for x in known) else 'return'
-  informed, random = (_shared(x) if measure == 'return' else None for x in (
+    return _paragraph('There are no metrics yet.')
+  columns = [set(x[0]) for x in rows.values()]
+  shared = set.intersection(*columns)
+  main = {label: [[{name: row[name] for name in shared} for row in x]]
+          for label, x in rows.items()}
+  informed, random = (_shared(x) for x in (
       [run.informed for run in runs], [run.random for run in runs]))
-  looks = [(report_pictures.line(i), label)
-           for i, label in enumerate(rows) if len(rows) > 1]
-  looks += [(f'2px {look} currentColor', label) for look, label, value in (
-      ('dotted', 'informed policy', informed), ('dashed', 'random actions', random))
-            if value is not None]
-  large = [report_pictures.curve(
-      f'main-{x}', f'{_title(measure)} over {curves.AXES[x][1]}', rows, measure, x,
-      informed, {} if random is None else {'random actions': random})
-           for x in (column, 'seconds')]
-  small = []
+  lines = {'random actions': random} if random is not None and (
+      curves.measure_column(main) == 'return') else {}
+  processes = {run.label: [run.found.processes['policy']]
+               for run in runs if run.found.processes}
+  sources = [run.found.processes['source'] for run in runs if run.found.processes]
+  if sources:
+    processes['source'] = sources[:1]
+  text = _figure(report_pictures.drawn(
+      curves.draw, main, '', informed,
+      [lambda panel: history_curves.plot(panel, processes, informed)] * bool(processes), lines))
+  panels = {}
   for pattern in _COLUMNS:
-    found = sorted({x for y in known for x in y if re.fullmatch(pattern, x)})
-    for name in found[:_MOST_PANELS]:
-      having = {label: [row for row in x if not math.isnan(row.get(name, math.nan))]
-                for label, x in rows.items()}
-      if any(having.values()):
-        small.append(report_pictures.curve(
-            f'small-{name}', _title(name), having, name, column))
-  return '\n'.join([
-      report_page.legend(looks),
-      report_page.figures(large + _learning_processes(runs), 'large'),
-      '<h3>Other metrics</h3>', report_page.figures(small)])
-
-
-def _title(column: str) -> str:
-  """Returns a column's name as words, as in `KL/bound (categorical)`."""
-  for pattern, replacement in _TITLES.items():
-    column = re.sub(pattern, replacement, column)
-  return column
+    names = sorted({x for names in columns for x in names if re.fullmatch(pattern, x)})
+    panels.update({
+        name: re.sub('kl_(.*)_over_bound', r'KL/bound (\1)', name).replace(
+            '_per_second', ' per second').replace('_', ' ')
+        for name in names[:_MOST_PANELS]
+        if any(_last(x, name) is not None for x in rows.values())})
+  if panels:
+    text += '<h3>Other metrics</h3>' + _figure(report_pictures.drawn(
+        report_pictures.draw_metrics, rows, curves.steps_column(main), panels))
+  return text
 
 
 def _shared(values: Sequence[Optional[float]]) -> Optional[float]:
@@ -299,47 +380,48 @@ def _shared(values: Sequence[Optional[float]]) -> Optional[float]:
   return float(np.mean(values))
 
 
-def _learning_processes(runs: Sequence[_Run]) -> List[str]:
-  """Draws a panel with the learning processes of policies that learn while they act."""
-  found = {run.label: history_curves.read_csv(
-      run.folder.learning_process.with_suffix('.csv')) for run in runs}
-  found = {label: x for label, x in found.items() if x}
-  if not found:
-    return []
-  first = next(iter(found.values()))
-  lines = first if len(found) == 1 else {
-      **{label: x['policy'] for label, x in found.items()}, 'source': first['source']}
-  return [report_pictures.learning_processes(
-      'processes', 'return in learning processes', lines,
-      _shared([run.informed for run in runs if run.label in found]))]
-
-
-# Settings.
+# Settings, and elements of HTML.
 
 
 def _settings(runs: Sequence[_Run]) -> str:
   """Returns what differs between runs or from the defaults; all settings are folded."""
-  if len(runs) == 1:
-    run, = runs
-    return report_page.folded(
-        'Settings that differ from their defaults',
-        report_page.table(['setting', 'value'], sorted(run.settings.items())),
-        is_open=True) + report_page.folded('All settings (config.gin)', _code(run))
-  rows: Dict[str, Dict[str, str]] = {}
   first, *others = runs
-  for run in others:
-    for found in differences.differences(first.settings, run.settings):
-      rows.setdefault(found.name, {})[first.label] = found.here
-      rows[found.name][run.label] = found.there
-  used = {run.label: differences.names(run.text) for run in runs}
-  table = report_page.table(['setting', *(run.label for run in runs)], [
-      [name, *(values.get(run.label, values[first.label])
-               if name.rpartition('/')[2] in used[run.label] else '' for run in runs)]
-      for name, values in sorted(rows.items())])
-  return (table if rows else report_page.paragraph('All runs have the same settings.')
-          ) + ''.join(report_page.folded(f'All settings of {run.label}', _code(run))
-                      for run in runs)
+  if not others:
+    table = _paragraph('These differ from their defaults:') + _table(
+        ['setting', 'value'], sorted(first.settings.items()))
+  else:
+    rows: Dict[str, Dict[str, str]] = {}
+    for run in others:
+      for x in differences.differences(first.settings, run.settings):
+        rows.setdefault(x.name, {})[first.label] = x.here
+        rows[x.name][run.label] = x.there
+    used = {run.label: differences.names(run.found.config) for run in runs}
+    table = _table(['setting', *used], [
+        [name, *(values.get(label, values[first.label])
+                 if name.rpartition('/')[2] in used[label] else '' for label in used)]
+        for name, values in sorted(rows.items())]
+        ) if rows else _paragraph('All runs have the same settings.')
+  return table + ''.join(
+      f'<details><summary>All settings of {html.escape(run.label)}</summary>'
+      f'<pre><code>{html.escape(run.found.config)}</code></pre></details>' for run in runs)
 
 
-def _code(run: _Run) -> str:
-  return f'<pre><code>{report_page.text(run.text)}</code></pre>'
+def _paragraph(text: str) -> str:
+  return f'<p>{html.escape(text)}</p>'
+
+
+def _table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+  """Returns a table, whose first column names the rows; perhaps without a header."""
+  def line(cells: Sequence[str], heads: int) -> str:
+    return '<tr>' + ''.join(
+        '<{0}>{1}</{0}>'.format('th' if i < heads else 'td', html.escape(x))
+        for i, x in enumerate(cells)) + '</tr>'
+
+  lines = [line(header, len(header))] * bool(header) + [line(row, 1) for row in rows]
+  return '<div class="scroll"><table>\n' + '\n'.join(lines) + '\n</table></div>'
+
+
+def _figure(address: str, caption: str = '') -> str:
+  """Returns a picture with a caption; it scrolls where it would be too small to read."""
+  return (f'<figure><div class="scroll"><img src="{address}" alt="{html.escape(caption)}"></div>'
+          f'<figcaption>{html.escape(caption)}</figcaption></figure>')
