@@ -68,8 +68,10 @@ def attend(network: decision.DecisionNetwork, inputs: decision.DecisionInputs
   weights, queries, keys = core.attention_weights(
       *decision.flatten(network.embed(padded), is_first), state)
   segments = [Segment(w.numpy(), queries, keys) for w in tf.unstack(weights, axis=1)]
-  if missing:
-    segments[-1] = _cut(segments[-1], missing * decision.TOKENS_PER_STEP)
+  if missing:  # No other token attends to these, and to `write`.
+    count = missing * decision.TOKENS_PER_STEP + keys.count('write')
+    segments[-1] = Segment(segments[-1].weights[..., :-count, :-count],
+                           queries[:-count], keys[:-count])
   return segments
 
 
@@ -87,12 +89,7 @@ def check_attends(network: Any) -> None:
 
 def attend_online(network: actor_critic.ActorCritic, inputs: actor_critic.NetworkInputs
                   ) -> Segment:
-  """Returns attention weights of an unroll from the initial state, as one segment.
-
-  Args:
-    network: a network whose core has attention.
-    inputs: steps that were played, `[B, T, ...]`.
-  """
+  """Returns attention weights of played steps `[B, T, ...]` as one segment."""
   check_attends(network)
   weights, queries, keys = network.core.attention_weights(
       # pylint: disable-next=protected-access
@@ -136,33 +133,15 @@ def by_step(segments: Sequence[Segment], row: int = 0, tokens_per_step: int = 1
 
 
 def mean_distance(segment: Segment) -> float:
-  """Returns how many steps back attention goes, as a mean over all queries.
-
-  Args:
-    segment: the result of `attend_online`.
-  """
+  """Returns how many steps back attention goes online, as a mean over all queries."""
   num_keys, num_queries = len(segment.keys), len(segment.queries)
   distance = (np.arange(num_queries)[:, np.newaxis] + num_keys - num_queries
               - np.arange(num_keys))
   return float(np.mean(np.sum(segment.weights * distance, axis=-1)))
 
 
-def _cut(segment: Segment, num_tokens: int) -> Segment:
-  """Removes the last `num_tokens` tokens of steps, and all `write` tokens.
-
-  The remaining tokens do not attend to those that are removed.
-  """
-  count = num_tokens + segment.keys.count('write')
-  return Segment(segment.weights[..., :-count, :-count],
-                 segment.queries[:-count], segment.keys[:-count])
-
-
 def shares(segment: Segment) -> Dict[str, np.ndarray]:
-  """Returns the share of each query's attention that goes to each kind of keys.
-
-  Returns:
-    `[B, L, H, Q]` for each of `KINDS`; they add up to 1.
-  """
+  """Returns the share of each query's attention on each of `KINDS`, `[B, L, H, Q]`."""
   kinds = np.array(segment.keys)
   return {kind: segment.weights[..., kinds == kind].sum(axis=-1) for kind in KINDS}
 
@@ -201,11 +180,9 @@ def recurrence_shares(network: distillation.DistillationNetwork,
         f'histories have {num_steps} steps: expected at least the {network.context_length} '
         'of a context')
   state, found = network.initial_state(num), []
-  for start in range(0, num_steps, network.context_length):
-    stop = start + network.context_length
-    if stop > num_steps:
-      break
-    *seen, is_first, position = inputs
+  *seen, is_first, position = inputs
+  for stop in range(network.context_length, num_steps + 1, network.context_length):
+    start = stop - network.context_length
     share, state = follow(distillation.Histories(
         *tf.nest.map_structure(lambda x: x[:, start:stop + 1], seen),
         is_first[:, start:stop], position[:, start:stop]), state)
@@ -213,24 +190,21 @@ def recurrence_shares(network: distillation.DistillationNetwork,
   return np.stack(found, axis=1)
 
 
-def draw(path: pathlib.Path, segment: Segment, title: str, row: int = 0,
-         by_head: bool = False,
+def draw(path: pathlib.Path, segment: Segment, title: str, by_head: bool = False,
          tokens_per_step: int = decision.TOKENS_PER_STEP) -> None:
-  """Draws the weights of one row in a panel for each layer, or for each head of it.
+  """Draws the weights of the batch's first row in a panel for each layer, or each head.
 
   Lines separate cache, memory tokens and steps. The empty part of the cache is left
-  out.
+  out. Without `by_head` the weights are averaged over heads.
 
   Args:
     path: the picture to write.
     segment: a result of `attend`, or that of `attend_online`.
     title: the picture's title.
-    row: the row of the batch.
-    by_head: whether each head has a panel, and each layer a row of them. By default the
-      weights are averaged over heads.
+    by_head: whether each head has a panel, and each layer a row of them.
     tokens_per_step: 1 if each token is a step, which its number labels.
   """
-  weights = segment.weights[row]
+  weights = segment.weights[0]
   num_heads = weights.shape[1] if by_head else 1
   weights = (weights.reshape(-1, *weights.shape[2:]) if by_head
              else weights.mean(axis=1))
@@ -280,14 +254,9 @@ def _label(axis, draw_line, kinds: Sequence[str], tokens_per_step: int) -> None:
 
 
 def _tokens(kinds: Sequence[str], tokens_per_step: int) -> List[str]:
-  """Returns a label for each token.
-
-  The tokens of a step are R, o and a, or the step's number if it is a single token: that
-  of each fifth step where there is no room for all. Memory tokens are m, and the cache
-  has no labels.
-  """
-  first, every = kinds.index('step'), 5 if len(kinds) > _MOST_NUMBERS else 1
-  names = {'step': lambda i: ('Roa'[(i - first) % tokens_per_step] if tokens_per_step > 1
-                              else str(i - first) if (i - first) % every == 0 else ''),
-           'cache': lambda i: ''}
-  return [names.get(kind, lambda i: 'm')(i) for i, kind in enumerate(kinds)]
+  """Returns labels: R, o and a of a step, or its number; m of memory; none of the cache."""
+  num_steps = kinds.count('step')
+  every = 5 if len(kinds) > _MOST_NUMBERS else 1  # There is no room for all numbers.
+  names = iter('Roa' * num_steps if tokens_per_step > 1 else [
+      '' if i % every else str(i) for i in range(num_steps)])
+  return [next(names) if kind == 'step' else '' if kind == 'cache' else 'm' for kind in kinds]

@@ -62,10 +62,7 @@ def models(names: Sequence[str]) -> Dict[str, Model]:
 
 
 def _is_file(text: str) -> bool:
-  """Returns whether a text is the path of a gin file, even with a = in its folders.
-
-  A text with a space before it is not one: it follows a comma in a list of values.
-  """
+  """Returns whether a text is a gin file; not one with a space, after a comma."""
   return (text.endswith('.gin') and text.strip() == text
           and ('/' in text or '=' not in text))
 

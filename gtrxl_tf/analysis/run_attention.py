@@ -1,6 +1,5 @@
 """Measures the attention of a run's model, and draws it into the run's folder."""
 
-import pathlib
 from typing import Any
 
 import numpy as np
@@ -13,11 +12,9 @@ from gtrxl_tf.networks import actor_critic
 from gtrxl_tf.networks import decision
 from gtrxl_tf.settings import config
 from gtrxl_tf.training import run_folder
-from gtrxl_tf.training.offline import experiment as offline_experiment
 from gtrxl_tf.training.offline import history_curves
 from gtrxl_tf.training.offline import history_experiment
 from gtrxl_tf.training.offline import learning_processes
-from gtrxl_tf.training.online import experiment as online_experiment
 
 MOST_STEPS = 300  # More steps of an episode could not be distinguished in a picture.
 
@@ -36,77 +33,49 @@ def draw(folder: run_folder.RunFolder, episode: int) -> None:
     IndexError: the dataset has no such episode.
   """
   experiment = prepare.prepare([str(folder.config)], [])
-  pictures = folder.root / 'attention'
+  pictures, name = folder.root / 'attention', folder.root.name
+
+  def draw_segment(stem: str, title: str, segment: attention.Segment, tokens: int) -> None:
+    pictures.mkdir(exist_ok=True)
+    for by_head in False, True:
+      attention.draw(pictures / f'{stem}{"_heads" * by_head}.png', segment,
+                     f'{name}, {title}', by_head, tokens)
+
+  if experiment.learns_while_acting:
+    curve = recurrence_curve(experiment, folder)
+    pictures.mkdir(exist_ok=True)
+    picture = pictures / 'recurrence.png'
+    history_curves.write_csv(picture.with_suffix('.csv'), {name: curve}, measure='share')
+    history_curves.draw(
+        picture, {name: curve}, name, measure='share of attention to the recurrence')
+    first, mean, last = curve.mean[0], curve.mean.mean(), curve.mean[-1]
+    print(f'{picture}: {first:.3f} at the start, {mean:.3f} on average, '
+          f'{last:.3f} at the end')
+    return
+  network = experiment.learned_network(experiment.restore_agent(folder.checkpoints))
+  attention.check_attends(network)  # Before anything is played.
   if experiment.is_online:
-    _draw_played(experiment, folder, pictures, episode)
-  elif experiment.learns_while_acting:
-    _draw_processes(experiment, folder, pictures)
-  else:
-    _draw_episode(experiment, folder, pictures, episode)
-
-
-def _draw_episode(experiment: offline_experiment.OfflineExperiment,
-                  folder: run_folder.RunFolder, pictures: pathlib.Path, episode: int
-                  ) -> None:
-  """Draws the mean over heads and each head of each segment of an episode."""
-  network = experiment.restore_agent(folder.checkpoints).network
+    played = films.play(experiment, experiment.make_policy(network), episode + 1,
+                        film=False, most_steps=MOST_STEPS)[episode]
+    segment = attention.attend_online(network, played.inputs)
+    draw_segment(f'episode_{episode}', f'episode {episode}', segment, 1)
+    print(f'{pictures}/episode_{episode}.png: {len(played.reward)} steps, attention goes '
+          f'{attention.mean_distance(segment):.1f} steps back on average')
+    return
   batch = experiment.episode(network.action_space, episode)
-  segments = attention.attend(network, decision.DecisionInputs(
+  for i, segment in enumerate(attention.attend(network, decision.DecisionInputs(
       batch.return_to_go, batch.observation, batch.action, batch.is_first,
-      batch.timestep))
-  pictures.mkdir(exist_ok=True)
-  for i, segment in enumerate(segments):
-    picture = pictures / f'segment_{i}.png'
-    title = f'{folder.root.name}, segment {i}'
-    attention.draw(picture, segment, title)
-    attention.draw(pictures / f'segment_{i}_heads.png', segment, title, by_head=True)
+      batch.timestep))):
+    draw_segment(f'segment_{i}', f'segment {i}', segment, decision.TOKENS_PER_STEP)
     steps = np.array(segment.queries) == 'step'
-    print(f'{picture}: ' + ', '.join(
+    print(f'{pictures}/segment_{i}.png: ' + ', '.join(
         f'{kind} {np.mean(share[..., steps]):.3f}'
         for kind, share in attention.shares(segment).items()))
 
 
-def _draw_played(experiment: online_experiment.OnlineExperiment,
-                 folder: run_folder.RunFolder, pictures: pathlib.Path, episode: int
-                 ) -> None:
-  """Draws the mean over heads and each head of an episode that the policy plays."""
-  network = experiment.restore_agent(folder.checkpoints).acting_network
-  attention.check_attends(network)  # Before anything is played.
-  played = films.play(experiment, experiment.make_policy(network), episode + 1,
-                      film=False, most_steps=MOST_STEPS)[episode]
-  segment = attention.attend_online(network, played.inputs)
-  pictures.mkdir(exist_ok=True)
-  picture = pictures / f'episode_{episode}.png'
-  title = f'{folder.root.name}, episode {episode}'
-  attention.draw(picture, segment, title, tokens_per_step=1)
-  attention.draw(pictures / f'episode_{episode}_heads.png', segment, title,
-                 by_head=True, tokens_per_step=1)
-  print(f'{picture}: {len(played.reward)} steps, attention goes '
-        f'{attention.mean_distance(segment):.1f} steps back on average')
-
-
-def _draw_processes(experiment: history_experiment.HistoryExperiment,
-                    folder: run_folder.RunFolder, pictures: pathlib.Path) -> None:
-  """Draws the share of attention that goes to earlier segments, over time."""
-  curve = recurrence_curve(experiment, folder)
-  pictures.mkdir(exist_ok=True)
-  picture = pictures / 'recurrence.png'
-  history_curves.write_csv(
-      picture.with_suffix('.csv'), {folder.root.name: curve}, measure='share')
-  history_curves.draw(picture, {folder.root.name: curve}, folder.root.name,
-                      measure='share of attention to the recurrence')
-  first, mean, last = curve.mean[0], curve.mean.mean(), curve.mean[-1]
-  print(f'{picture}: {first:.3f} at the start, {mean:.3f} on average, '
-        f'{last:.3f} at the end')
-
-
 def recurrence_curve(experiment: history_experiment.HistoryExperiment,
                      folder: run_folder.RunFolder) -> history_curves.Curve:
-  """Plays learning processes; returns the share of attention on earlier segments.
-
-  Raises:
-    FileNotFoundError: the run has no checkpoint.
-  """
+  """Plays learning processes; returns the share of attention on earlier segments."""
   network = experiment.restore_agent(folder.checkpoints).network
   attention.check_recurs(network.core)  # Before anything is played.
   policy = experiment.make_policy(network)
@@ -122,13 +91,7 @@ def recurrence_curve(experiment: history_experiment.HistoryExperiment,
 
 
 def by_step(network: Any, policy: Any, episode: films.Episode) -> np.ndarray:
-  """Returns the attention of each step that a policy played, see `attention.by_step`.
-
-  Args:
-    network: the network of the policy.
-    policy: the policy that played the episode.
-    episode: T steps.
-  """
+  """Returns the attention of each step that a policy played, see `attention.by_step`."""
   attention.check_attends(network)
   if isinstance(network, actor_critic.ActorCritic):
     return attention.by_step([attention.attend_online(network, episode.inputs)])

@@ -1,7 +1,7 @@
 """Evaluates the policy of a run, as it was trained or with other settings."""
 
 import contextlib
-from typing import Any, Callable, List, Optional, Sequence
+from typing import Any, Callable, Optional, Sequence
 
 import gin
 import numpy as np
@@ -40,8 +40,8 @@ def evaluate(folder: run_folder.RunFolder, gin_files: Sequence[str],
     gin_files: settings that override the run's.
     gin_bindings: settings that override the files.
     sweep: as `models.sweep` takes it.
-    num_episodes: at least this many at each point, the same number in every
-      environment; 100 if None. A policy that learns while it acts takes only None.
+    num_episodes: see `play`; 100 if None. A policy that learns while it acts takes only
+      None.
     num_environments: the most environments to play side by side.
     show: called with a text about each point, and about the picture if there is one.
     video: whether to film a few episodes of each point, as `videos/*.gif`.
@@ -62,26 +62,31 @@ def evaluate(folder: run_folder.RunFolder, gin_files: Sequence[str],
       experiment = _prepare(folder, [*gin_files, *point.gin_files],
                             [*gin_bindings, *point.bindings])
       name = f'{point.name}: ' if point.name else ''
+      if experiment.learns_while_acting and (video or num_episodes is not None):
+        raise config.ConfigError(
+            '--video: the policy learns while it acts: expected one that plays episodes'
+            if video else
+            f'--num_episodes={num_episodes}: the policy learns while it acts: expected '
+            "--gin_bindings='HistoryCollector.num_evaluation = ...', the number of "
+            'learning processes that it plays')
       if video:
-        show(name + _film(experiment, folder, point.name, greedy))
-      if experiment.learns_while_acting:
-        if num_episodes is not None:
-          raise config.ConfigError(
-              f'--num_episodes={num_episodes}: the policy learns while it acts: expected '
-              "--gin_bindings='HistoryCollector.num_evaluation = ...', the number of "
-              'learning processes that it plays')
-        evaluator = experiment.make_evaluator(_restore(experiment, folder, greedy))
-        found = evaluator.evaluate(after_training=True)
-        show(name + learning_processes.describe(found.means))
-        again = learning_processes.success_after_misses(evaluator.played.end)
-        show(f'{name}Share of episodes that succeed right after a success, and after 1, '
-             '2, ... misses: ' + ', '.join(f'{x:.2f}' for x in again))
-        lines[point.name] = evaluator.curves['policy']
-        sources[f'source, {point.name}'] = source = evaluator.curves['source']
-        optima.add(evaluator.optimum)
-      else:
-        show(name + _play(
-            experiment, folder, num_episodes or _NUM_EPISODES, num_environments, greedy))
+        show(name + _film(experiment, _restore(experiment, folder, greedy), folder, point.name))
+      policy = _restore(experiment, folder, greedy)  # Filming has drawn random numbers.
+      if not experiment.learns_while_acting:
+        played = play(experiment, policy, num_episodes or _NUM_EPISODES, num_environments)
+        show(name + evaluation.describe(
+            played, experiment.informed_return(), experiment.task_names,
+            experiment.compute_scores(played.returns, played.tasks)))
+        continue
+      evaluator = experiment.make_evaluator(policy)
+      found = evaluator.evaluate(after_training=True)
+      show(name + learning_processes.describe(found.means))
+      again = learning_processes.success_after_misses(evaluator.played.end)
+      show(f'{name}Share of episodes that succeed right after a success, and after 1, '
+           '2, ... misses: ' + ', '.join(f'{x:.2f}' for x in again))
+      lines[point.name] = evaluator.curves['policy']
+      sources[f'source, {point.name}'] = source = evaluator.curves['source']
+      optima.add(evaluator.optimum)
   if lines and sweep:
     picture = folder.root / 'evaluation.png'
     if all(np.array_equal(x.mean, source.mean, equal_nan=True)
@@ -92,28 +97,24 @@ def evaluate(folder: run_folder.RunFolder, gin_files: Sequence[str],
     show(f'Learning processes: {picture}')
 
 
-def _prepare(folder: run_folder.RunFolder, gin_files: List[str],
-             gin_bindings: List[str]) -> experiment_lib.Experiment:
+def _prepare(folder: run_folder.RunFolder, gin_files: Sequence[str],
+             gin_bindings: Sequence[str]) -> experiment_lib.Experiment:
   """Makes the run's experiment with other settings."""
-  def make(gin_files, gin_bindings):
+  def make(gin_files: Sequence[str], gin_bindings: Sequence[str]
+           ) -> experiment_lib.Experiment:
     gin.clear_config()
     # The checks of a run that begins are left out: they take longer than playing.
     return prepare.prepare([str(folder.config), *gin_files], gin_bindings, check=False)
 
-  changed = gin_files or gin_bindings
-  try:
-    trained = make([], [])
-  except config.ConfigError:
-    if not changed:
-      raise
-    trained = None  # For example, its dataset has moved.
-  if not changed:
-    return trained
+  if not (gin_files or gin_bindings):
+    return make([], [])
+  trained = None
+  with contextlib.suppress(config.ConfigError):  # For example, its dataset has moved.
+    trained = _shapes(make([], []))
   experiment = make(gin_files, gin_bindings)
-  if trained and _shapes(experiment) != _shapes(trained):
-    raise config.ConfigError(
-        '--gin_bindings change what the policy sees or does: expected '
-        f'{_shapes(trained)}, got {_shapes(experiment)}')
+  if trained and _shapes(experiment) != trained:
+    raise config.ConfigError('--gin_bindings change what the policy sees or does: expected '
+                             f'{trained}, got {_shapes(experiment)}')
   return experiment
 
 
@@ -135,15 +136,11 @@ def _restore(experiment: experiment_lib.Experiment, folder: run_folder.RunFolder
   return experiment.make_policy(experiment.learned_network(agent)).greedy()
 
 
-def _film(experiment: experiment_lib.Experiment, folder: run_folder.RunFolder,
-          name: str, greedy: bool) -> str:
+def _film(experiment: experiment_lib.Experiment, policy: Any,
+          folder: run_folder.RunFolder, name: str) -> str:
   """Films one episode in each of a few environments; returns a text that names them."""
-  if experiment.learns_while_acting:
-    raise config.ConfigError(
-        '--video: the policy learns while it acts: expected one that plays episodes')
-  played = films.play(experiment, _restore(experiment, folder, greedy), _NUM_FILMS)
   board, texts = tensorboard.Summaries(folder.summaries / 'films'), []
-  for i, episode in enumerate(played):
+  for i, episode in enumerate(films.play(experiment, policy, _NUM_FILMS)):
     path = folder.videos / name / f'episode_{i}.gif'
     films.write(path, episode.frames)
     board.picture('/'.join(filter(None, ['films', name, f'episode_{i}'])), path)
@@ -152,16 +149,6 @@ def _film(experiment: experiment_lib.Experiment, folder: run_folder.RunFolder,
                  f'{episode.episode_return:.2f})')
   board.flush()
   return 'Films: ' + ', '.join(texts)
-
-
-def _play(experiment: experiment_lib.Experiment, folder: run_folder.RunFolder,
-          num_episodes: int, num_environments: int, greedy: bool) -> str:
-  """Plays episodes; returns a text that describes the results."""
-  played = play(experiment, _restore(experiment, folder, greedy), num_episodes,
-                num_environments)
-  return evaluation.describe(
-      played, experiment.informed_return(), experiment.task_names,
-      experiment.compute_scores(played.returns, played.tasks))
 
 
 def play(experiment: experiment_lib.Experiment, policy: Any, num_episodes: int,

@@ -173,7 +173,6 @@ def train(environment: Any = None, *, root_dir: Union[str, os.PathLike],
       differ from before, and classes that no module has may have been edited.
 
   Raises:
-    config.ConfigError: settings cannot be used. Nothing was started.
     exit_codes.RunFailed: the environment or the policy failed; the folder `failures`
       has the traceback.
   """
