@@ -135,8 +135,8 @@ test-newest: .venv-newest/core .venv/core ## Run tests on the newest TensorFlow 
 wheel-check: .venv/core ## Build the wheel, install it elsewhere, and train with it
 	$(PYTEST) -n 0 $(ARGS) binaries/wheel_slow_test.py
 
-# What was tried and what was lost: docs/notebook/reliability.md. One test at a time, as they
-# measure how long things take; -s shows the figures.
+# docs/performance.md says what was lost. One test at a time, as they measure how long things
+# take; -s shows the figures.
 HOSTILE := malformed_test.py environments/batched_environment_test.py \
     $(addprefix datasets/,reader_test.py writer_test.py importers_test.py) \
     $(addprefix training/,checkpoints_test.py metrics_csv_test.py watchdog_test.py) \

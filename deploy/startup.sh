@@ -21,7 +21,7 @@ if [ ! -e .installed ]; then
   if [ -n "$extras" ]; then
     PIP_CONSTRAINT=requirements.lock .venv/bin/python -m pip install --no-cache-dir \
       -e ".[online,$extras]"
-  else  # On a TPU VM. The image's TensorFlow stays: see docs/tpu.md.
+  else  # On a TPU VM. The image's TensorFlow stays: see docs/deployment.md.
     grep -vE '^((tensorflow|tensorflow-cpu|keras)==|#|$)' requirements.lock > rest.txt
     .venv/bin/python -m pip install --no-cache-dir --no-deps -r rest.txt -e .
   fi

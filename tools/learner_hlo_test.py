@@ -1,4 +1,4 @@
-"""Tests that the step of every agent is one that a TPU could take; see docs/tpu.md."""
+"""Tests that the step of every agent is one that a TPU could take; see docs/performance.md."""
 
 from absl.testing import absltest
 from absl.testing import parameterized

@@ -6,7 +6,7 @@
 
 With `--execute` it does not compile for TPUs: it takes the same steps, without dropout,
 on a device of this machine, through PJRT, and compares them with TensorFlow's. It
-prints a table, which docs/tpu.md explains. The compiler has a separate environment,
+prints a table, which docs/performance.md explains. The compiler has a separate environment,
 which `make tpu-check` sets up, because it needs another version of jax; for `cuda`,
 install `jax[cuda12]==0.6.2` there.
 """

@@ -130,7 +130,7 @@ class Core(saving.SavableLayer, metaclass=abc.ABCMeta):
   layer's usual arguments: its dtype is that of the global policy when it is made.
 
   A subclass implements `_unroll`, `_step` and, where acting has a form of its own,
-  `_cache`, `record` and `restore`; `docs/your_core.md` has an example. The conformance
+  `_cache`, `record` and `restore`; `docs/cores.md` has an example. The conformance
   suite (`conformance_test.py`) checks three equalities for every core: one unroll of 2T
   steps equals two of T; T steps equal an unroll of T; an unroll with resets equals its
   episodes run separately.

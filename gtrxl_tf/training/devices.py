@@ -154,7 +154,7 @@ def _tpu_strategy(tpu: str) -> tf.distribute.Strategy:
     raise config.ConfigError(
         f'--tpu={tpu}: TensorFlow {tf.__version__} from the package index has no TPU '
         'kernels: expected the TensorFlow of a TPU VM image, such as '
-        'tpu-vm-tf-2.15.1-pjrt (see docs/tpu.md)') from error
+        'tpu-vm-tf-2.15.1-pjrt (see docs/deployment.md)') from error
   except (urllib_error.URLError, ValueError, RuntimeError,
           tf.errors.OpError) as error:
     raise config.ConfigError(

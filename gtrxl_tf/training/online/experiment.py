@@ -99,7 +99,7 @@ class OnlineExperiment(experiment.Experiment):
       processes. With `bfloat16` they have half the bytes, and 8 significant bits. Networks
       still compute in float32, and the learner keeps its weights; statistics are not
       rounded. The policy that acts then differs a little from the learner's
-      (docs/scaling.md); an unroll holds the one that acted. Not in the papers.
+      (docs/performance.md); an unroll holds the one that acted. Not in the papers.
     transport: how unrolls and weights travel between the processes that `gtrxl train`
       starts: through memory that they share, or through a Reverb server, as between
       processes on several machines.
