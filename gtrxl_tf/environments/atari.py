@@ -1,7 +1,6 @@
 """The 57 Atari games of the usual benchmark, through ale-py."""
 
 import collections
-import re
 from typing import Literal, Optional
 
 import dm_env
@@ -27,17 +26,6 @@ _MAX_NOOPS = 30
 # Addresses of positions in the console's memory, for Pong: two of the ball, of which
 # the first grows as the ball comes nearer, and one of the paddle's height.
 _PONG_BALL, _PONG_PADDLE = (49, 54), 51
-
-
-def game_name(task_id: str) -> Optional[str]:
-  """Returns the game of `ATARI_57` that an id of gymnasium plays; None for other ids.
-
-  >>> game_name('ALE/MsPacman-v5')
-  'ms_pacman'
-  """
-  match = re.fullmatch(r'ALE/(\w+)-v\d+', task_id)
-  game = match and re.sub(r'(?<!^)(?=[A-Z])', '_', match[1]).lower()
-  return game if game in ATARI_57 else None
 
 
 @config.configurable

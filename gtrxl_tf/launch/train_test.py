@@ -771,7 +771,7 @@ class RecordedRecall(action_recall.ActionRecall):
       line = process.stderr.readline() or None
     self.assertRegex(
         line or '', r'^WARNING: no line of progress yet after \d+ s: the learner takes learner '
-        r'step 1, for \d+ s so far\. A batch has .* observations\. Cheaper: ')
+        r'step 1, for \d+ s so far$')
     begun = time.time()
     process.send_signal(signal.SIGINT)
     stdout, stderr = process.communicate(timeout=120)

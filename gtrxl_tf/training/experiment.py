@@ -372,10 +372,6 @@ class Experiment(abc.ABC):
   def description(self) -> str:
     """A short description of the training, shown after the name of the folder."""
 
-  def describe_cost(self) -> str:
-    """Says what makes a learner step cheaper, in a sentence without a full stop."""
-    return 'A smaller batch, shorter rows or a smaller network make a step cheaper'
-
   @abc.abstractmethod
   def make_console(self) -> console.Console:
     """Makes the line that shows how far training has come."""

@@ -28,18 +28,15 @@ class LongSteps:
   it as a context.
   """
 
-  def __init__(self, should_stop: Callable[[], bool], advice: Callable[[], str],
-               may_exit: bool):
+  def __init__(self, should_stop: Callable[[], bool], may_exit: bool):
     """Creates it; the clock starts with the context.
 
     Args:
       should_stop: whether the run is told to stop.
-      advice: says what makes a step cheaper; called while one is under way.
       may_exit: whether the process may exit with code 0 within a step, when the run is
         told to stop and there is nothing to save.
     """
     self._should_stop = should_stop
-    self._advice = advice
     self._may_exit = may_exit
     self._ended = threading.Event()
     self._logs = True  # Until a row of metrics is logged.
@@ -92,10 +89,9 @@ class LongSteps:
           return
       elif self._logs and now - self._started > next_line:
         next_line *= 2
-        advice = self._advice() if self._number is not None else ''
         logging.warning(
-            'no line of progress yet after %.0f s: the learner %s, for %.0f s so far%s',
-            now - self._started, self._doing, now - self._since, advice and f'. {advice}')
+            'no line of progress yet after %.0f s: the learner %s, for %.0f s so far',
+            now - self._started, self._doing, now - self._since)
 
   def _say_what_a_stop_costs(self, seconds: float) -> None:
     step = f'learner step {self._number}, under way for {seconds:.0f} s,'

@@ -133,10 +133,7 @@ class Trainer(abc.ABC):
     self._newest: Optional[learner.Metrics] = None  # The last step's.
     best = checkpoints.load_best(folder.checkpoints)
     self._best: Optional[float] = best and best.measure
-    # Speed is no concern after a part of the run has failed.
-    self._long_steps = long_steps.LongSteps(
-        self._asked_to_stop,
-        lambda: '' if folder.failures.exists() else experiment.describe_cost(), may_exit)
+    self._long_steps = long_steps.LongSteps(self._asked_to_stop, may_exit)
     # Time that imports and construction take is not counted.
     self._started = time.monotonic() - float(self._seconds)
     self._last_log = (time.monotonic(), self.step)

@@ -6,15 +6,12 @@ import pathlib
 from typing import Any, Dict, Literal, Optional, Tuple
 
 import tensorflow as tf
-import tree
 
 from gtrxl_tf import cores
 from gtrxl_tf.agents import agent as agent_lib
 from gtrxl_tf.agents import policy as policy_lib
 from gtrxl_tf.agents import r2d2
 from gtrxl_tf.agents import vmpo
-from gtrxl_tf.environments import atari
-from gtrxl_tf.environments import specs as specs_lib
 from gtrxl_tf.networks import actor_critic
 from gtrxl_tf.replay import prioritized
 from gtrxl_tf.replay import unroll
@@ -363,27 +360,6 @@ class OnlineExperiment(experiment.Experiment):
     server = '1 server, ' if self.transport == 'reverb' else ''
     return (f'{server}1 learner, {self.num_actors} actor(s) of '
             f'{self.environments_per_actor} environments{acts}')
-
-  def describe_cost(self) -> str:
-    images = [spec for spec in tree.flatten(self.observation_spec)
-              if specs_lib.is_image(spec)]
-    rows = self.batch_size * (self.unroll_length + 1)
-    what = f'A batch has {rows:,} observations'
-    cheaper = []
-    if images:
-      sizes = ' and '.join(' x '.join(map(str, spec.shape)) for spec in images)
-      what += f' with images of {sizes}'
-      if game := atari.game_name(self.environment_name):
-        cheaper.append(
-            f"Experiment.environment = @Atari with Atari.game = '{game}', whose images are "
-            'grey and of 84 x 84, and whose actions last four frames')
-      if 'ShrinkImages' not in map(config.name_of, self._wrappers or ()):
-        cheaper.append('Experiment.wrappers = [@ShrinkImages]')
-    cheaper.append(
-        f'less than OnlineExperiment.batch_size = {self.batch_size}, '
-        f'OnlineExperiment.environments_per_actor = {self.environments_per_actor} or '
-        f'OnlineExperiment.unroll_length = {self.unroll_length}')
-    return f'{what}. Cheaper: {"; ".join(cheaper)}'
 
   def make_console(self) -> console.Console:
     return console.Console(self.environment_steps)

@@ -112,28 +112,6 @@ class ExperimentTest(parameterized.TestCase):
         r'call: expected .* to make it in build\(\)$'):
       _experiment(core=lambda: Unbuilt(1, 4)).check()
 
-  def test_says_what_makes_a_step_cheaper(self):
-    self.assertEqual(
-        _experiment().describe_cost(),
-        'A batch has 30 observations. Cheaper: less than OnlineExperiment.batch_size = 6, '
-        'OnlineExperiment.environments_per_actor = 3 or OnlineExperiment.unroll_length = 4')
-
-    class Game(t_maze.TMaze):
-      name = 'ALE/MsPacman-v5'
-
-      def observation_spec(self):
-        return specs.BoundedArray([210, 160, 3], np.uint8, 0, 255)
-
-    self.assertStartsWith(
-        _experiment(environment=lambda seed: Game(3, seed=seed)).describe_cost(),
-        'A batch has 30 observations with images of 210 x 160 x 3. Cheaper: '
-        "Experiment.environment = @Atari with Atari.game = 'ms_pacman', whose images are "
-        'grey and of 84 x 84, and whose actions last four frames; '
-        'Experiment.wrappers = [@ShrinkImages]; less than ')
-    self.assertNotIn('ShrinkImages', _experiment(
-        environment=lambda seed: Game(3, seed=seed),
-        wrappers=[environments.ShrinkImages]).describe_cost())
-
   def test_a_slow_environment_is_not_played_for_long_before_the_run(self):
     steps, now = [], 0.0
 
