@@ -200,7 +200,7 @@ class CQLSACAgentTest(tf.test.TestCase):
 
   def test_refuses_bfloat16(self):
     with devices.compute_dtype('bfloat16'):
-      with self.assertRaisesRegex(config.ConfigError, "= 'bfloat16': expected 'float"):
+      with self.assertRaisesRegex(config.ConfigError, "= 'bfloat16'"):
         cql_sac.CQLSACActor(_ACTION_SPEC)
 
 

@@ -172,11 +172,9 @@ class R2D2AgentTest(tf.test.TestCase, parameterized.TestCase):
         testing.DISCRETE, torsos.VectorTorso((4,)),
         cores.MERLIN(num_rows=2, latent_dim=3, num_layers=1, hidden_dim=4),
         head_units=4, predictor=networks.Predictor())
-    with self.assertRaisesRegex(config.ConfigError, 'predictor is set: expected None'):
+    with self.assertRaisesRegex(config.ConfigError, 'predictor is set'):
       agent_lib.R2D2Agent(network, network)
-    with self.assertRaisesRegex(
-        config.ConfigError, r'R2D2Agent.burn_in = 5: expected less than '
-        'OnlineExperiment.unroll_length = 5'):
+    with self.assertRaisesRegex(config.ConfigError, 'R2D2Agent.burn_in = 5'):
       _agent(burn_in=5).loss(_sample())
 
 

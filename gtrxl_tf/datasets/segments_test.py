@@ -185,7 +185,7 @@ class SegmentsTest(parameterized.TestCase):
 
   def test_refuses_settings(self):
     dataset = self._dataset()
-    with self.assertRaisesRegex(ValueError, "starts = 'last': expected 'first', "):
+    with self.assertRaisesRegex(ValueError, "starts = 'last'"):
       datasets.segments(dataset, 2, 2, 2, 0, starts='last')
     with self.assertRaisesRegex(ValueError, 'min_window_return = 2'):
       datasets.segments(dataset, 2, 2, 2, 0, min_window_return=2)

@@ -59,14 +59,13 @@ class BsuiteTest(parameterized.TestCase):
 
   def test_refuses_an_id(self):
     _make(self, 'memory_len/0')
-    with self.assertRaisesRegex(
-        config.ConfigError, "^Bsuite.name = 'memory_len': expected an id of bsuite"):
+    with self.assertRaisesRegex(config.ConfigError, "^Bsuite.name = 'memory_len'"):
       bsuite.Bsuite('memory_len')
 
   def test_says_which_package_is_missing(self):
     with mock.patch.dict(sys.modules, {'bsuite': None, 'bsuite.bsuite': None}):
       with self.assertRaisesRegex(
-          config.ConfigError, "Bsuite.name = 'memory_len/0' needs the package bsuite"):
+          config.ConfigError, "Bsuite.name = 'memory_len/0' needs the package"):
         bsuite.Bsuite('memory_len/0')
 
 

@@ -163,7 +163,7 @@ class DarkRoomFamilyTest(parameterized.TestCase):
     # No pair can be made of one cell.
     with self.assertRaisesRegex(config.ConfigError, 'for evaluation, of 8 cells'):
       dark_room.DarkRoomFamily('dktd', size=3, split_by='cells')
-    with self.assertRaisesRegex(config.ConfigError, "setting = 'drl': expected one of"):
+    with self.assertRaisesRegex(config.ConfigError, "setting = 'drl'"):
       dark_room.DarkRoomFamily('drl')
 
 

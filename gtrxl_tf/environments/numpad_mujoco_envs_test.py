@@ -298,7 +298,7 @@ class BallTest(parameterized.TestCase):
   def test_refuses_actions_that_do_not_fit(self, action):
     environment = numpad_mujoco.NumpadMujoco(seed=0)
     environment.reset()
-    with self.assertRaisesRegex(ValueError, r'action = .*: expected 3 numbers in'):
+    with self.assertRaisesRegex(ValueError, 'action = '):
       environment.step(action)
 
   def test_writing_into_an_action_does_not_change_the_observation(self):

@@ -60,7 +60,7 @@ class OptionalTest(parameterized.TestCase):
     lost.__cause__ = ModuleNotFoundError(name='no_such_package')
     with mock.patch.object(gymnasium, 'make', side_effect=lost):
       with self.assertRaisesRegex(
-          config.ConfigError, 'needs the package no_such_package, .* `make envs`'):
+          config.ConfigError, 'needs the package no_such_package, .* `make'):
         environments.GymnasiumEnvironment('CartPole-v1')
 
   def test_deepmind_lab_is_built_from_source(self):

@@ -53,7 +53,7 @@ class HumanNormalizedTest(parameterized.TestCase):
 
   @parameterized.parameters(scores.dmlab30_scores, scores.atari57_score)
   def test_an_unknown_task_is_named(self, score):
-    with self.assertRaisesRegex(ValueError, "known for 'pong2': expected tasks among"):
+    with self.assertRaisesRegex(ValueError, "known for 'pong2'"):
       score({'pong2': 1.})
 
 
@@ -93,7 +93,7 @@ class SummariesTest(parameterized.TestCase):
     self.assertAlmostEqual(scores.atari57_score(returns), 100)
 
   def test_d4rl_needs_an_expert_that_is_better_than_random(self):
-    with self.assertRaisesRegex(config.ConfigError, 'high = 5: expected more than .* = 5'):
+    with self.assertRaisesRegex(config.ConfigError, 'high = 5'):
       scores.d4rl_score({'': 1.0}, low=5, high=5)
 
   def test_d4rl_has_0_for_random_actions_and_100_for_an_expert(self):

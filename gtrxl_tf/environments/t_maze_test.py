@@ -145,8 +145,7 @@ class TMazeTest(parameterized.TestCase):
     self.assertEqual(memory_task.informed_return(environment, 50), 1)
 
   def test_refuses_a_shortest_corridor_above_the_longest(self):
-    with self.assertRaisesRegex(
-        config.ConfigError, 'min_corridor_length = 6: expected at most .* = 5'):
+    with self.assertRaisesRegex(config.ConfigError, 'min_corridor_length = 6'):
       t_maze.TMaze(corridor_length=5, min_corridor_length=6)
 
   def test_both_clues_are_equally_likely(self):

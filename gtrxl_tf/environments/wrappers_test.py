@@ -126,8 +126,7 @@ for _name, _wrapper in _ALL.items():
 class WrappersTest(parameterized.TestCase):
 
   def test_only_environments_of_dm_env_are_wrapped(self):
-    with self.assertRaisesRegex(
-        config.ConfigError, '^ClipReward of 7: expected a dm_env.Environment; '):
+    with self.assertRaisesRegex(config.ConfigError, '^ClipReward of 7'):
       wrappers.ClipReward(7)
 
   @parameterized.parameters(*_ALL)
@@ -181,8 +180,7 @@ class WrappersTest(parameterized.TestCase):
     self.assertEqual((step.reward, step.discount, inside.step.call_count), (2.0, 0.0, 2))
 
   def test_too_many_frames_are_refused(self):
-    with self.assertRaisesRegex(
-        config.ConfigError, 'frames = 1000000000: expected an integer >= 1 and <= 1000'):
+    with self.assertRaisesRegex(config.ConfigError, 'frames = 1000000000'):
       wrappers.FrameStack(Count(), frames=10**9)
 
   def test_an_environment_that_changes_its_action_gets_the_same_again(self):

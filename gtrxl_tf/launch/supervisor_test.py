@@ -203,8 +203,7 @@ class SavedTest(parameterized.TestCase):
 
   def test_a_learner_whose_exit_code_is_lost_may_have_saved(self):
     with self.assertRaisesRegex(
-        exit_codes.RunFailed, 'the fork server, .* was killed: the newest checkpoint is in '
-        '.*/checkpoints. Run the same command'):
+        exit_codes.RunFailed, 'the fork server, .* was killed: the newest'):
       supervisor._check_saved(255, self.folder, False)
 
   @parameterized.parameters(
@@ -223,7 +222,7 @@ class SavedTest(parameterized.TestCase):
 
   def test_the_error_of_a_lost_save_is_in_the_line(self):
     with self.assertRaisesRegex(
-        exit_codes.RunFailed, r'^the learner did not save \(no space\): all its steps'):
+        exit_codes.RunFailed, r'^the learner did not save \(no space\): all its'):
       supervisor._check_saved(1, self.folder, False, 'no space\n\nTraceback')
 
   @parameterized.parameters((None, 30), (math.nan, 30), (0.0, 30), (0.1, 50))

@@ -470,7 +470,7 @@ class ChangedSettingsTest(parameterized.TestCase):
     (other.policy / 'mine.txt').touch()
     self.folder = other
     with self.assertRaisesRegex(
-        config.ConfigError, 'has policy and no config.gin: expected'), self.claimed():
+        config.ConfigError, 'has policy and no config.gin'), self.claimed():
       pass
     self.assertCountEqual(list(other.root.iterdir()), [other.policy, other.root / '.lock'])
 
@@ -487,7 +487,7 @@ class ChangedSettingsTest(parameterized.TestCase):
   @pytest.mark.medium
   def test_a_config_that_cannot_be_read_is_refused(self):
     self.folder.config.write_bytes(b'\xff')
-    with self.assertRaisesRegex(config.ConfigError, 'config.gin: '), self.claimed():
+    with self.assertRaisesRegex(config.ConfigError, 'config.gin'), self.claimed():
       pass
 
 

@@ -65,10 +65,9 @@ class CategoricalTest(tf.test.TestCase):
 
   def test_shapes_that_differ_are_refused(self):
     logits = tf.zeros([2, 3, 4])
-    with self.assertRaisesRegex(ValueError, r'^actions: expected the shape \(2, 3\) '
-                                r'of logits without its last axis, got \(2,\)$'):
+    with self.assertRaisesRegex(ValueError, '^actions'):
       distributions.categorical_log_prob(logits, [0, 1])
-    with self.assertRaisesRegex(ValueError, '^online_logits: '):
+    with self.assertRaisesRegex(ValueError, '^online_logits'):
       distributions.categorical_kl(logits, logits[:1])
 
 
@@ -119,13 +118,13 @@ class GaussianTest(tf.test.TestCase, parameterized.TestCase):
 
   def test_shapes_that_differ_are_refused(self):
     x, y = tf.ones([2, 3]), tf.ones([2, 4])
-    with self.assertRaisesRegex(ValueError, '^scale: '):
+    with self.assertRaisesRegex(ValueError, '^scale'):
       distributions.gaussian_log_prob(x, y, x)
-    with self.assertRaisesRegex(ValueError, '^actions: '):
+    with self.assertRaisesRegex(ValueError, '^actions'):
       distributions.gaussian_log_prob(x, x, y)
-    with self.assertRaisesRegex(ValueError, '^online_mean: '):
+    with self.assertRaisesRegex(ValueError, '^online_mean'):
       distributions.gaussian_kl_mean(x, x, y)
-    with self.assertRaisesRegex(ValueError, '^online_scale: '):
+    with self.assertRaisesRegex(ValueError, '^online_scale'):
       distributions.gaussian_kl_scale(x, y)
 
 

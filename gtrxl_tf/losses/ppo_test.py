@@ -193,9 +193,7 @@ class BadInputTest(tf.test.TestCase, parameterized.TestCase):
     self.assertAllClose(loss.policy_loss, 0, atol=1e-6)
 
   def test_shape_of_the_mask(self):
-    with self.assertRaisesRegex(
-        ValueError,
-        r'^valid_mask: expected the shape \(6, 8\) of log_probs, got \(6,\)$'):
+    with self.assertRaisesRegex(ValueError, '^valid_mask'):
       _evaluate(_batch(), np.ones([6], bool))
 
 

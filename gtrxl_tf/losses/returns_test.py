@@ -155,12 +155,11 @@ class NStepReturnsTest(tf.test.TestCase, parameterized.TestCase):
 
   def test_bad_inputs_are_refused(self):
     rewards, discounts, values, is_last = _unroll(2, 5)
-    with self.assertRaisesRegex(
-        ValueError, r'^values: expected the shape \(2, 6\) of rewards, got \(2, 5\)$'):
+    with self.assertRaisesRegex(ValueError, '^values'):
       returns.n_step_returns(rewards, discounts, values[:, 1:], is_last, GAMMA)
-    with self.assertRaisesRegex(ValueError, '^discounts: '):
+    with self.assertRaisesRegex(ValueError, '^discounts'):
       returns.n_step_returns(rewards, discounts[:1], values, is_last, GAMMA)
-    with self.assertRaisesRegex(ValueError, '^is_last: '):
+    with self.assertRaisesRegex(ValueError, '^is_last'):
       returns.n_step_returns(rewards, discounts, values, is_last[0], GAMMA)
     with self.assertRaisesRegex(ValueError, '^rewards: .* static T >= 1, got'):
       returns.n_step_returns(rewards[0], discounts[0], values[0], is_last[0], GAMMA)
@@ -169,8 +168,7 @@ class NStepReturnsTest(tf.test.TestCase, parameterized.TestCase):
     with self.assertRaisesRegex(
         ValueError, r'^gamma: expected a number in \[0, 1\], got 1.1$'):
       returns.n_step_returns(rewards, discounts, values, is_last, 1.1)
-    with self.assertRaisesRegex(
-        ValueError, r'^td_lambda: expected a number in \[0, 1\], got -0.5$'):
+    with self.assertRaisesRegex(ValueError, '^td_lambda'):
       returns.n_step_returns(rewards, discounts, values, is_last, GAMMA, -0.5)
 
 

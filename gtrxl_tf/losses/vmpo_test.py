@@ -449,9 +449,7 @@ class BadInputTest(tf.test.TestCase, parameterized.TestCase):
       _evaluate(_batch(**{name: np.zeros([8, 6], np.float32)}))
 
   def test_shape_of_the_mask(self):
-    with self.assertRaisesRegex(
-        ValueError,
-        r'^valid_mask: expected the shape \(6, 8\) of log_probs, got \(6,\)$'):
+    with self.assertRaisesRegex(ValueError, '^valid_mask'):
       _evaluate(_batch(), np.ones([6], bool))
 
   @parameterized.parameters(
@@ -463,8 +461,7 @@ class BadInputTest(tf.test.TestCase, parameterized.TestCase):
 
   def test_constraints(self):
     batch = _batch()
-    with self.assertRaisesRegex(
-        ValueError, r'^kl_constraints\[0\]: expected a tuple \(kl, alpha, epsilon\)'):
+    with self.assertRaisesRegex(ValueError, r'^kl_constraints\[0\]'):
       vmpo.vmpo_loss(
           batch['log_probs'], batch['advantages'], 1., 0.1, (batch['kl_mean'], 1., 0.1))
 

@@ -255,8 +255,7 @@ class ActionSpaceTest(tf.test.TestCase, parameterized.TestCase):
 
   def test_refuses_other_specs(self):
     for spec in specs.Array((3,), np.int32), specs.StringArray(()):
-      with self.assertRaisesRegex(
-          config.ConfigError, r"action_spec\['keys'\] = .*expected a DiscreteArray or"):
+      with self.assertRaisesRegex(config.ConfigError, r"action_spec\['keys'\] ="):
         action_space.ActionSpace({'keys': spec})
     with self.assertRaisesRegex(
         config.ConfigError, 'action_spec = .*integers of at most 65536 values'):

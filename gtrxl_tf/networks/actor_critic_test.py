@@ -200,8 +200,7 @@ class ActorCriticTest(tf.test.TestCase, parameterized.TestCase):
         ACTION_SPEC, torsos.VectorTorso(), CORES['DeepLSTM'](), name='mine',
         normalize_observations=True)
     inputs = make_inputs()._replace(observation=tf.zeros([B, T, 5]))
-    with self.assertRaisesRegex(
-        ValueError, '^mine has no variables yet: expected an earlier call of create_variables'):
+    with self.assertRaisesRegex(ValueError, '^mine has no variables yet'):
       unroll(network, inputs)
 
   @parameterized.parameters(*CORES)
@@ -247,7 +246,7 @@ class ActorCriticTest(tf.test.TestCase, parameterized.TestCase):
                                pixel_control_head=heads.PixelControlHead(2))
 
   def test_refuses_pixel_control_of_other_actions(self):
-    with self.assertRaisesRegex(config.ConfigError, 'num_actions = 9: expected the 4'):
+    with self.assertRaisesRegex(config.ConfigError, 'num_actions = 9'):
       make_network(pixel_control_head=heads.PixelControlHead(9))
 
   @parameterized.parameters(
@@ -256,13 +255,11 @@ class ActorCriticTest(tf.test.TestCase, parameterized.TestCase):
     network = actor_critic.ActorCritic(
         ACTION_SPEC, torsos.VectorTorso(), CORES['Memoryless'](),
         instruction_encoder=language.InstructionEncoder(10, 2, 4))
-    with self.assertRaisesRegex(
-        config.ConfigError, "instruction_key = 'instruction': expected an entry of"):
+    with self.assertRaisesRegex(config.ConfigError, "instruction_key = 'instruction'"):
       network.create_variables(spec)
 
   def test_refuses_a_predictor_of_another_core(self):
-    with self.assertRaisesRegex(
-        config.ConfigError, r'core = DeepLSTM: expected MERLIN, as there is a predictor'):
+    with self.assertRaisesRegex(config.ConfigError, 'core = DeepLSTM'):
       make_network('DeepLSTM', predictor=predictor.Predictor())
 
 

@@ -170,7 +170,7 @@ class CoreNetworkTest(tf.test.TestCase, parameterized.TestCase):
 
   def test_a_core_with_segments_is_refused(self):
     with self.assertRaisesRegex(
-        config.ConfigError, 'CoreNetwork.core makes a RATE with segments of 3 steps'):
+        config.ConfigError, 'CoreNetwork.core makes a RATE with segments of'):
       core_network.CoreNetwork(_SPEC, functools.partial(
           cores.RATE, 1, 8, 2, 4, segment_length=3))
 

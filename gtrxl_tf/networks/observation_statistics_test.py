@@ -157,9 +157,7 @@ class ObservationStatisticsTest(tf.test.TestCase, parameterized.TestCase):
 
   @parameterized.parameters((True, 'bd'), (False, 'b'))
   def test_refuses_an_observation_without_floats(self, running, names):
-    with self.assertRaisesRegex(
-        config.ConfigError, 'normalize_observations = True with .*: expected an array '
-        'of floats'):
+    with self.assertRaisesRegex(config.ConfigError, 'normalize_observations = True with '):
       observation_statistics.ObservationStatistics(
           {name: _SPEC[name] for name in names}, running)
 

@@ -275,29 +275,22 @@ class ReplicasTest(tf.test.TestCase):
 class BadInputTest(tf.test.TestCase):
 
   def test_settings(self):
-    with self.assertRaisesRegex(config.ConfigError, r'^PopArt.num_tasks = 0: '):
+    with self.assertRaisesRegex(config.ConfigError, '^PopArt.num_tasks = 0'):
       popart.PopArt(0)
-    with self.assertRaisesRegex(config.ConfigError, r'^PopArt.step_size = 2: '):
+    with self.assertRaisesRegex(config.ConfigError, '^PopArt.step_size = 2'):
       popart.PopArt(step_size=2)
-    with self.assertRaisesRegex(
-        config.ConfigError, r'^PopArt.scale_min = 3: expected a number <= 2, which is '
-        'PopArt.scale_max'):
+    with self.assertRaisesRegex(config.ConfigError, '^PopArt.scale_min = 3'):
       popart.PopArt(scale_min=3, scale_max=2)
 
   def test_shapes(self):
     statistics = popart.PopArt(NUM_TASKS)
-    with self.assertRaisesRegex(
-        ValueError, r'^values: expected the shape \(None, None\), got \(2, 5, 3\)$'):
+    with self.assertRaisesRegex(ValueError, '^values'):
       statistics.denormalize(np.zeros([2, 5, 3]), [0, 1])
-    with self.assertRaisesRegex(
-        ValueError, r'^tasks: expected the shape \(2,\) of values without their last '
-        r'axis, got \(2, 5\)$'):
+    with self.assertRaisesRegex(ValueError, r'^tasks: expected the shape \(2,\) of values'):
       statistics.normalize(np.zeros([2, 5]), np.zeros([2, 5], np.int32))
-    with self.assertRaisesRegex(
-        ValueError, r'^valid: expected the shape \(2, 5\) of targets, got \(2,\)$'):
+    with self.assertRaisesRegex(ValueError, r'^valid: expected the shape \(2, 5\) of targets'):
       statistics.sums(np.zeros([2, 5]), [0, 1], [True, True])
-    with self.assertRaisesRegex(
-        ValueError, r'^layer.kernel: expected the shape \(None, 3\), got \(4, 2\)$'):
+    with self.assertRaisesRegex(ValueError, '^layer.kernel'):
       _update(statistics, _layer(num_tasks=2), np.zeros([2, 5]), [0, 1])
 
 

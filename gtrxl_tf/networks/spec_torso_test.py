@@ -205,8 +205,7 @@ class SpecTorsoTest(tf.test.TestCase, parameterized.TestCase):
       spec_torso.SpecTorso(spec)
 
   def test_refuses_a_torso_in_place_of_a_function(self):
-    with self.assertRaisesRegex(
-        config.ConfigError, 'SpecTorso.vector = .*: expected a function that'):
+    with self.assertRaisesRegex(config.ConfigError, 'SpecTorso.vector = '):
       spec_torso.SpecTorso(specs.Array([2], np.float32), vector=torsos.VectorTorso())
 
 

@@ -65,8 +65,7 @@ class VectorTorsoTest(tf.test.TestCase, parameterized.TestCase):
     self.assertEqual(embed(tf.zeros([5, 3, 2])).shape, [5, 3, 4])
 
   def test_refuses_entries_of_different_batch_axes(self):
-    with self.assertRaisesRegex(ValueError, r'\(2, 6, 5\) and \(6, 2, 5\): expected the '
-                                'same first axes'):
+    with self.assertRaisesRegex(ValueError, r'\(2, 6, 5\) and \(6, 2, 5\)'):
       torsos.VectorTorso((8,))(
           {'a': tf.zeros([2, 6, 5]), 'b': tf.zeros([6, 2, 5])}, batch_dims=2)
 
@@ -80,15 +79,12 @@ class VectorTorsoTest(tf.test.TestCase, parameterized.TestCase):
       def embed(self, observation):
         return tf.reduce_sum(observation, axis=-1)
 
-    with self.assertRaisesRegex(
-        ValueError, r'Sum.embed returned the shape \(6,\): expected \[N, D\]'):
+    with self.assertRaisesRegex(ValueError, r'Sum.embed returned the shape \(6,\)'):
       Sum()(tf.zeros([2, 3, 4]), batch_dims=2)
 
   def test_an_image_is_refused(self):
     image = tf.zeros([2, 3, 7, 7, 3], tf.uint8)
-    with self.assertRaisesRegex(
-        config.ConfigError, r'an image, uint8 \[7, 7, 3\]: expected numbers. Pixel'
-        r'.*SpecTorso.*VectorTorso\.num_indices'):
+    with self.assertRaisesRegex(config.ConfigError, r'an image, uint8 \[7, 7, 3\]'):
       torsos.VectorTorso()({'image': image}, batch_dims=2)
     outputs = torsos.VectorTorso((), num_indices=11)(image, batch_dims=2)
     self.assertEqual(outputs.shape, [2, 3, 7 * 7 * 3 * 11])
@@ -123,7 +119,7 @@ class ConvTorsoTest(tf.test.TestCase, parameterized.TestCase):
   def test_refuses_settings_and_images_that_do_not_fit(self):
     with self.assertRaisesRegex(config.ConfigError, 'expected the same number of each'):
       torsos.ConvTorso((32, 64))
-    with self.assertRaisesRegex(ValueError, r'sees \[7, 9\] pixels, expected \[8, 8\]'):
+    with self.assertRaisesRegex(ValueError, r'sees \[7, 9\] pixels'):
       torsos.ConvTorso()(tf.zeros([1, 7, 9, 3], tf.uint8), batch_dims=1)
 
 

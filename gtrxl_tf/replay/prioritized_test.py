@@ -158,8 +158,7 @@ class TableTest(parameterized.TestCase):
     self.assertEmpty(list(self.path.parent.iterdir()))
 
   def test_settings_that_do_not_fit_are_refused(self):
-    with self.assertRaisesRegex(
-        config.ConfigError, 'Replay.min_unrolls = 9: expected at most Replay.capacity'):
+    with self.assertRaisesRegex(config.ConfigError, 'Replay.min_unrolls = 9'):
       prioritized.Replay(capacity=8, min_unrolls=9)
 
 

@@ -143,8 +143,7 @@ class WeightsChannelTest(absltest.TestCase):
     self.publish(3, step=70)
     others = self.actors[:1] + [tf.Variable(tf.zeros([7]))] + self.actors[2:]
     channel = weights.WeightsChannel(f'localhost:{self.port}', others)
-    with self.assertRaisesRegex(
-        config.ConfigError, r'variable 1 is float32\[\]: expected float32\[7\] by'):
+    with self.assertRaisesRegex(config.ConfigError, r'variable 1 is float32\[\]'):
       channel.receive()
     self.assert_received(0)
     with self.assertRaisesRegex(

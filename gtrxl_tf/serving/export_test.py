@@ -131,7 +131,7 @@ class ExportTest(parameterized.TestCase):
   def test_a_folder_of_something_else_is_refused(self):
     folder = pathlib.Path(self.create_tempdir().full_path)
     (folder / 'checkpoints').mkdir()
-    with self.assertRaisesRegex(config.ConfigError, 'is not an exported policy: expected'):
+    with self.assertRaisesRegex(config.ConfigError, 'is not an exported policy'):
       export.save_policy(None, folder)
     self.assertTrue((folder / 'checkpoints').exists())
 
@@ -216,8 +216,7 @@ class SamplingTest(absltest.TestCase):
     policy = tf.saved_model.load(str(self._folder))
     time_step = testing.restart({'mask': tf.zeros([1, 2], tf.int8),
                             'place': tf.constant([[0., np.nan]])}, 1)
-    with self.assertRaisesRegex(
-        tf.errors.InvalidArgumentError, 'observation/place: expected finite numbers'):
+    with self.assertRaisesRegex(tf.errors.InvalidArgumentError, 'observation/place'):
       policy.action(time_step, policy.get_initial_state(1))
 
 

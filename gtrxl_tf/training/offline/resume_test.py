@@ -131,7 +131,7 @@ class OfflineResumeTest(parameterized.TestCase):
     shutil.rmtree(path)
     testing.write_informed_episodes(path, _MAZE(seed=1), 20)
     with self.assertRaisesRegex(
-        config.ConfigError, 'mazes is not what the run has learned from: its checksum'):
+        config.ConfigError, 'mazes is not what the run has learned from: its'):
       self.train(experiment(2), folder)
     with self.assertRaisesRegex(config.ConfigError, '^OfflineExperiment.dataset: .*from'):
       again = experiment(2)
@@ -228,8 +228,7 @@ class OfflineResumeTest(parameterized.TestCase):
         network=functools.partial(_network, segment_length=2),
         sampler=samplers.SegmentBySegment, segment_length=2, num_segments=2,
         batch_size=8)
-    with self.assertRaisesRegex(
-        config.ConfigError, 'steps_per_call = 2: expected 1 with the sampler'):
+    with self.assertRaisesRegex(config.ConfigError, 'steps_per_call = 2'):
       experiment.make_batch(experiment.make_agent())
 
 

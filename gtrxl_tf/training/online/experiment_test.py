@@ -68,7 +68,7 @@ class ExperimentTest(parameterized.TestCase):
 
   def test_an_environment_without_a_seed_is_refused(self):
     with self.assertRaisesRegex(
-        ValueError, '^Experiment.environment does not take the argument seed: expected'):
+        ValueError, '^Experiment.environment does not take the argument seed'):
       _experiment(environment=lambda: t_maze.TMaze(3))
 
   @pytest.mark.medium
@@ -92,7 +92,7 @@ class ExperimentTest(parameterized.TestCase):
         outputs, _ = super()._step(inputs, is_first, cache)
         return outputs, tf.zeros([tf.shape(inputs)[0], 3])
 
-    with self.assertRaisesRegex(ValueError, "^_step's cache of type .*: expected "):
+    with self.assertRaisesRegex(ValueError, "^_step's cache of type "):
       _experiment(core=lambda: Grows(1, 4)).check()
 
   @pytest.mark.medium
@@ -108,8 +108,7 @@ class ExperimentTest(parameterized.TestCase):
         return self.late(outputs), cache
 
     with self.assertRaisesRegex(
-        config.ConfigError, r'^ActorCritic: variable .*late/kernel:0 was made by the first '
-        r'call: expected .* to make it in build\(\)$'):
+        config.ConfigError, '^ActorCritic: variable .*late/kernel:0 was made by the first call'):
       _experiment(core=lambda: Unbuilt(1, 4)).check()
 
   def test_a_slow_environment_is_not_played_for_long_before_the_run(self):
@@ -227,13 +226,11 @@ class ExperimentTest(parameterized.TestCase):
         return cores.TransformerXL(
             1, 4, 2, 2, memory_length=3, **{setting: 0.1})
       with self.assertRaisesRegex(
-          config.ConfigError, r'TransformerXL.dropout or TransformerXL.attention_dropout'
-          ' is not 0: expected 0 in an OnlineExperiment'):
+          config.ConfigError, 'TransformerXL.dropout or TransformerXL.attention_dropout is not 0'):
         _experiment(core).make_agent()
 
   def test_an_average_of_the_weights_which_would_do_nothing_is_refused(self):
-    with self.assertRaisesRegex(
-        config.ConfigError, r'^AdamW.ema_momentum = 0.5: expected 0.0 with an OnlineE'):
+    with self.assertRaisesRegex(config.ConfigError, '^AdamW.ema_momentum = 0.5'):
       _experiment(optimizer=optimizers.AdamW(ema_momentum=0.5))
 
   def test_recurrence_by_segments_is_refused(self):
@@ -252,11 +249,9 @@ class ExperimentTest(parameterized.TestCase):
     agent = functools.partial(vmpo.VMPOAgent, target_update_period=5)
     _experiment(batches_per_weights=5, agent=agent).make_agent()
     with self.assertRaisesRegex(
-        config.ConfigError,
-        '^OnlineExperiment.batches_per_weights = 4: expected at least 5,'):
+        config.ConfigError, '^OnlineExperiment.batches_per_weights = 4'):
       _experiment(batches_per_weights=4, agent=agent).make_agent()
-    with self.assertRaisesRegex(
-        config.ConfigError, '^OnlineExperiment.max_age = 4: expected at least 5,'):
+    with self.assertRaisesRegex(config.ConfigError, '^OnlineExperiment.max_age = 4'):
       _experiment(max_age=4, agent=agent).make_agent()
 
   @parameterized.parameters(
@@ -281,9 +276,7 @@ class ExperimentTest(parameterized.TestCase):
   def test_a_batch_is_whole_items(self):
     self.assertEqual(_experiment().items_per_batch, 2)
     self.assertEqual(_experiment(queue_batches=3).queue_size, 6)
-    with self.assertRaisesRegex(
-        config.ConfigError, 'OnlineExperiment.batch_size = 7: expected a multiple of '
-        'OnlineExperiment.environments_per_actor = 3'):
+    with self.assertRaisesRegex(config.ConfigError, 'OnlineExperiment.batch_size = 7'):
       _experiment(batch_size=7)
 
   @pytest.mark.medium

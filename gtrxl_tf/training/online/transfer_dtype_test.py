@@ -185,9 +185,7 @@ class BytesTest(absltest.TestCase):
     address = f'localhost:{self.start(True).port}'
     variables = _variables(np.zeros(_SHAPE, np.float32))
     weights.WeightsChannel(address, variables, True).publish(0)
-    with self.assertRaisesRegex(
-        config.ConfigError,
-        r'variable 0 is uint16\[300, 400\]: expected float32\[300, 400\]'):
+    with self.assertRaisesRegex(config.ConfigError, r'variable 0 is uint16\[300, 400\]'):
       weights.WeightsChannel(address, variables).receive()
 
 
