@@ -191,8 +191,10 @@ def train(environment: Any = None, *, root_dir: Union[str, os.PathLike],
         environment, core, agent, steps, dataset))
     files = [*files, *map(str, gin_files)]
     lines = [*lines, f'Experiment.seed = {seed!r}', *shortcuts.lines(settings or {})]
-    config.parse(files, lines)
-    if getattr(prepare.experiment_kind(), 'is_online', False):
+    with gin_lib.own_gin():
+      config.parse(files, lines)
+      is_online = getattr(prepare.experiment_kind(), 'is_online', False)
+    if is_online:
       lines.append(f'OnlineExperiment.num_actors = {num_actors!r}')
     if num_actors and (own := gin_lib.defined()):
       raise config.ConfigError(
