@@ -147,7 +147,7 @@ def shares(segment: Segment) -> Dict[str, np.ndarray]:
 
 
 def check_recurs(core: cores.Core) -> None:
-  """Checks that a core attends to earlier segments."""
+  """Raises a `config.ConfigError` unless a core attends to earlier segments."""
   if not core.memory_length or not hasattr(core, 'attention_weights'):
     raise config.ConfigError(
         f'attention of a {type(core).__name__} to its recurrence: expected a core that '
@@ -159,12 +159,11 @@ def recurrence_shares(network: distillation.DistillationNetwork,
   """Returns the share of attention that goes to a core's memory of earlier segments.
 
   Args:
-    network: a network whose core has attention and a memory of earlier segments.
-    inputs: histories of T steps from their beginning, with samples of `ActionSpace` as
-      actions. An incomplete last segment is left out.
+    network: a network whose core has attention and such a memory.
+    inputs: histories from their beginning, with samples of `ActionSpace` as actions.
 
   Returns:
-    `[B, N]`: for each history and segment, the mean over layers, heads and steps.
+    `[B, N]`: for each history and whole segment, the mean over layers, heads and steps.
   """
   check_recurs(network.core)
 

@@ -261,18 +261,12 @@ def _summary_caption(index: runs_lib.Index, measure: str) -> str:
 
 
 def _draws(point: runs_lib.Point) -> List[str]:
-  """Returns each setting's drawn values, by seed; for each model if they differ."""
+  """Returns each setting's drawn values, by seed, where they are the same for all models."""
   texts = []
   for name in _sampled(point):
-    by_model = {model: {run.seed: format(run.samples[name], '.2g')
-                        for run in sorted(runs, key=lambda run: run.seed)
-                        if name in run.samples} for model, runs in point.by_model.items()}
-    by_model = {model: drawn for model, drawn in by_model.items() if drawn}
-    merged = {seed: x for drawn in by_model.values() for seed, x in drawn.items()}
-    same = all(drawn.items() <= merged.items() for drawn in by_model.values())
-    texts.append(f'{name} ' + (
-        ', '.join(merged[seed] for seed in sorted(merged)) if same else ', and '.join(
-            f'of {model} {", ".join(drawn.values())}' for model, drawn in by_model.items())))
+    drawn = {(run.seed, run.samples[name]) for run in point.runs if name in run.samples}
+    if len(drawn) == len({seed for seed, _ in drawn}):
+      texts.append(f'{name} ' + ', '.join(format(value, '.2g') for _, value in sorted(drawn)))
   return texts
 
 

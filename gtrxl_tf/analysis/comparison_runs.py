@@ -67,8 +67,7 @@ class Comparison:
       models: as `models.models` takes them.
       seeds: the seeds of each model's runs.
       sweep: as `models.sweep` takes it.
-      only_report: trains nothing. One model is then prepared for each point, since a
-        report needs only the environment.
+      only_report: trains nothing, and prepares one model a point, for its environment.
       command: the command that makes this comparison, for its index.
     """
     self._root = pathlib.Path(root)

@@ -140,13 +140,13 @@ class FiguresTest(parameterized.TestCase):
     self.assertIn('Drawn for each seed: rate 0.1, 0.2. ', text)
     self.assertIn('\n    gtrxl compare --seeds=3\n', text)
 
-  def test_draws_that_differ_by_model_are_told_apart(self):
+  def test_draws_that_differ_by_model_are_left_out(self):
     runs = [_run('gtrxl', 1, 4., samples={'rate': 0.2, 'bound': 3.}),
             _run('gtrxl', 0, 4., samples={'rate': 0.1, 'bound': 2.}),
             _run('lstm', 0, 4., samples={'rate': 0.5, 'bound': 2.}),
             _run('lstm', 1, 4., samples={'rate': 0.6, 'bound': 3.})]
     text = comparison.summary(_index(None)._replace(points=[runs_lib.Point('', runs, None)]))
-    self.assertIn('seed: rate of gtrxl 0.1, 0.2, and of lstm 0.5, 0.6; bound 2, 3.', text)
+    self.assertIn('Drawn for each seed: bound 2, 3.', text)
 
   def test_runs_that_learn_while_they_act_have_a_table_for_each_way_to_act(self):
     rows = [{'learner_step': 1., 'return': 9., 'source_return': 9., 'normalized': x,

@@ -66,7 +66,7 @@ td { max-width: 28rem; }
   grid-template-columns: repeat(auto-fill, minmax(min(28rem, 100%), 1fr)); }
 figure { margin: 1rem 0; min-width: 0; }
 img { display: block; width: 100%; background: #fff; }
-.grid img { max-width: 34rem; }
+.grid img { min-width: 0; max-width: 34rem; }
 pre { overflow-x: auto; background: #8882; padding: .8rem; font-size: .85rem; }
 </style>
 </head>
@@ -356,9 +356,14 @@ def _curves(runs: Sequence[_Run]) -> str:
   sources = [run.found.processes['source'] for run in runs if run.found.processes]
   if sources:
     processes['source'] = sources[:1]
-  text = _figure(report_pictures.drawn(
-      curves.draw, main, '', informed,
-      [lambda panel: history_curves.plot(panel, processes, informed)] * bool(processes), lines))
+
+  def plot_processes(panel: Any) -> None:
+    history_curves.plot(panel, processes, informed)
+    panel.set_ylabel('return of an episode')
+
+  picture = report_pictures.drawn(
+      curves.draw, main, '', informed, [plot_processes] * bool(processes), lines)
+  text = _figure(picture, 'Learning curves over steps and time')
   panels = {}
   for pattern in _COLUMNS:
     names = sorted({x for names in columns for x in names if re.fullmatch(pattern, x)})
@@ -368,8 +373,9 @@ def _curves(runs: Sequence[_Run]) -> str:
         for name in names[:_MOST_PANELS]
         if any(_last(x, name) is not None for x in rows.values())})
   if panels:
-    text += '<h3>Other metrics</h3>' + _figure(report_pictures.drawn(
-        report_pictures.draw_metrics, rows, curves.steps_column(main), panels))
+    picture = report_pictures.drawn(
+        report_pictures.draw_metrics, rows, curves.steps_column(main), panels)
+    text += '<h3>Other metrics</h3>' + _figure(picture, 'Columns of metrics.csv')
   return text
 
 
@@ -421,7 +427,7 @@ def _table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
   return '<div class="scroll"><table>\n' + '\n'.join(lines) + '\n</table></div>'
 
 
-def _figure(address: str, caption: str = '') -> str:
+def _figure(address: str, caption: str) -> str:
   """Returns a picture with a caption; it scrolls where it would be too small to read."""
   return (f'<figure><div class="scroll"><img src="{address}" alt="{html.escape(caption)}"></div>'
           f'<figcaption>{html.escape(caption)}</figcaption></figure>')

@@ -43,14 +43,7 @@ def _address(kind: str, content: bytes) -> str:
 
 def draw_metrics(path: pathlib.Path, runs: Mapping[str, curves.Rows], column: str,
                  panels: Mapping[str, str]) -> None:
-  """Draws a panel for each column of `metrics.csv`.
-
-  Args:
-    path: the picture to write.
-    runs: rows by run.
-    column: the horizontal axis, one of `curves.AXES`.
-    panels: titles by columns.
-  """
+  """Draws columns of `metrics.csv` against another; `panels` are titles by column."""
   num_rows = -(-len(panels) // _COLUMNS)
   figure, axes = plt.subplots(
       num_rows, _COLUMNS, figsize=(5 * _COLUMNS, 2.9 * num_rows + 0.4), squeeze=False,
@@ -65,7 +58,7 @@ def draw_metrics(path: pathlib.Path, runs: Mapping[str, curves.Rows], column: st
 
 def film(episode: films.Episode, weights: Optional[np.ndarray],
          action_names: Sequence[str] = ()) -> str:
-  """Returns the film of an episode as an address that contains it.
+  """Returns the film of an episode, as an address that contains it.
 
   A line names the step, its action and its reward. Below each frame, if there are frames,
   is a strip of attention, with a row for each layer and a column for each step of the

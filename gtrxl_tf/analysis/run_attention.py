@@ -25,12 +25,8 @@ def draw(folder: run_folder.RunFolder, episode: int) -> None:
   Args:
     folder: the run's folder.
     episode: number of the episode in the run's dataset or, if the run is online, among
-      those that its policy plays. Ignored if the model learns while it acts: learning
-      processes are then played instead.
-
-  Raises:
-    FileNotFoundError: the run has no checkpoint.
-    IndexError: the dataset has no such episode.
+      those that its policy plays. A model that learns while it acts plays learning
+      processes instead.
   """
   experiment = prepare.prepare([str(folder.config)], [])
   pictures, name = folder.root / 'attention', folder.root.name

@@ -33,20 +33,8 @@ def evaluate(folder: run_folder.RunFolder, gin_files: Sequence[str],
   """Evaluates a run's policy at every point of a sweep.
 
   Where the policy learns while it acts, learning processes are played instead of
-  episodes; those of a sweep are drawn as `evaluation.png` in the run's folder.
-
-  Args:
-    folder: the run's folder.
-    gin_files: settings that override the run's.
-    gin_bindings: settings that override the files.
-    sweep: as `models.sweep` takes it.
-    num_episodes: see `play`; 100 if None. A policy that learns while it acts takes only
-      None.
-    num_environments: the most environments to play side by side.
-    show: called with a text about each point, and about the picture if there is one.
-    video: whether to film a few episodes of each point, as `videos/*.gif`.
-    greedy: whether to take the most likely actions, with the weights of the newest
-      checkpoint, instead of acting as the run's policy does.
+  episodes; those of a sweep are drawn as `evaluation.png` in the run's folder. `show` is
+  called with each text; the other arguments are the flags of `gtrxl evaluate`.
 
   Raises:
     exit_codes.RunFailed: an environment or the policy failed; `failures/` has the
