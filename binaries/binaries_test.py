@@ -99,7 +99,7 @@ class BinariesTest(absltest.TestCase):
     self.assertStartsWith(evaluation, 'Evaluation over 7 episodes: ')
     for i in range(3):
       with Image.open(folder.videos / f'episode_{i}.gif') as film:
-        self.assertEqual(film.size, (240, 144))
+        self.assertEqual(film.size, (480, 288))
         self.assertBetween(film.n_frames, 1, 7)
     self.assertNotEmpty(list((folder.summaries / 'films').glob('events*')))
 
