@@ -20,7 +20,7 @@ _LIBRARY = _ROOT / 'gtrxl_tf'
 _BUDGETS = {
     '.': 524,
     'agents': 2496,
-    'analysis': 3033,
+    'analysis': 3010,
     'collecting': 841,
     'cores': 4143,
     'datasets': 2176,
