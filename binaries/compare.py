@@ -82,7 +82,10 @@ def main() -> None:
   if len(envs) > 1:
     if sweep:
       program.refuse(f'--env={",".join(envs)} with --sweep: expected one of them')
-    (setting, *_), values = zip(*map(shortcuts.setting_of, envs))
+    (setting, *others), values = zip(*map(shortcuts.setting_of, envs))
+    if {setting} != {setting, *others}:
+      program.refuse(f'--env={",".join(envs)}: expected ids alone, as CartPole-v1, or '
+                     'classes alone, as TMaze')
     sweep = f'{setting}={",".join(values)}'
   files, bindings = experiment_flags.gin(''.join(envs[:1]), '')
   try:

@@ -65,6 +65,9 @@ class HelpTest(parameterized.TestCase):
        "Not started: core = 'lstmm': expected one of gru, gtrxl, gtrxl_highway, "
        'gtrxl_input, gtrxl_no_identity, gtrxl_output, gtrxl_sigtanh, gtrxl_thin, lstm, '
        'lstm_large, mamba, memoryless, merlin, rl_mem, trxl, trxl_i\n'),
+      ('compare', ['--root_dir=x', '--env=CartPole-v1,TMaze'],
+       'Not started: --env=CartPole-v1,TMaze: expected ids alone, as CartPole-v1, or '
+       'classes alone, as TMaze\n'),
       ('train', ['--root_dir=', '--gin_file=x'],
        'Not started: --root_dir is empty: expected a folder\n'),
       ('train', ['--root_dir=gs://mine/run', '--gin_file=x'],
