@@ -115,9 +115,6 @@ def collect_split(collector: HistoryCollector, split: task_batch.Split,
     split: 'training' or 'evaluation'.
     path: the folder; the dataset is in its subfolder with the split's name.
     stream: where progress is printed.
-
-  Raises:
-    format_lib.DatasetError: the folder holds something else.
   """
   path = pathlib.Path(path)
   with writer_lib.EpisodeWriter(

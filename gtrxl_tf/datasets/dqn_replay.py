@@ -39,9 +39,6 @@ def dqn_replay(folder: Union[str, pathlib.Path],
       steps. RATE takes 500,000 in all from 50 files.
     action_names: what each action does. If empty, the greatest action in the files
       gives their number.
-
-  Raises:
-    DatasetError: files are missing, or damaged.
   """
   folder = pathlib.Path(folder)
   numbers = sorted(int(re.fullmatch(r'.*_ckpt\.(\d+)\.gz', path.name)[1])

@@ -49,9 +49,6 @@ def minari(dataset: reader.Dataset, name: str) -> pathlib.Path:
   Returns:
     The folder, in `~/.minari/datasets` or in the folder that the environment variable
     `MINARI_DATASETS_PATH` names.
-
-  Raises:
-    DatasetError: the dataset or the id does not fit Minari, or the id exists.
   """
   library = optional.load('minari', 'The export to Minari', 'offline')
   try:
@@ -96,9 +93,6 @@ def rlds(dataset: reader.Dataset, folder: Union[str, pathlib.Path]) -> pathlib.P
 
   Returns:
     The folder.
-
-  Raises:
-    DatasetError: the dataset does not fit RLDS, or the folder exists.
   """
   tfds = optional.load('tensorflow_datasets', 'The export to RLDS', 'offline')
   if '://' in str(folder):

@@ -160,9 +160,6 @@ def from_dm_env(time_steps: Sequence[dm_env.TimeStep], actions: Sequence[Any],
 
   Every time step needs an observation of its own: keep a copy if an environment returns
   the same array each time.
-
-  Raises:
-    DatasetError: the time steps are not one complete episode, or do not fit the specs.
   """
   kinds = [time_step.step_type for time_step in time_steps]
   if (len(kinds) < 2 or len(actions) != len(kinds) - 1
@@ -237,9 +234,6 @@ def check_steps(specs: Specs, kind: str, arrays: Dict[str, np.ndarray],
     kind: the kind of the dataset.
     arrays: [T, ...], those named in `specs.leaves()`, and `end`.
     number: the number of the episode, for the error.
-
-  Raises:
-    DatasetError: a value does not fit; the message names array, episode and step.
   """
   leaves = specs.leaves()
   for name, array in arrays.items():
@@ -267,11 +261,7 @@ def check_steps(specs: Specs, kind: str, arrays: Dict[str, np.ndarray],
 
 
 def spec_to_json(name: str, spec: dm_specs.Array) -> Dict[str, Any]:
-  """Returns the description of an array in dataset.json.
-
-  Raises:
-    DatasetError: the array holds no numbers; the message begins with `name`.
-  """
+  """Returns the description of an array in dataset.json."""
   if spec.dtype.kind not in 'biuf':
     raise DatasetError(f'{name} has dtype {spec.dtype}: expected numbers or bools')
   entry = {'dtype': spec.dtype.name, 'shape': list(spec.shape)}
@@ -318,11 +308,7 @@ def _with_tuples(nest: Any) -> Any:
 
 
 def read_description(path: pathlib.Path) -> Optional[Dict[str, Any]]:
-  """Reads dataset.json in the folder `path`; returns None if there is no such file.
-
-  Raises:
-    DatasetError: the file is damaged, or of another version.
-  """
+  """Reads dataset.json in the folder `path`; returns None if there is no such file."""
   file = path / 'dataset.json'
   if not file.exists():
     return None

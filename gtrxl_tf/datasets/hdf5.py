@@ -36,10 +36,6 @@ def minari(name: Union[str, pathlib.Path]) -> importers.Recording:
     name: the dataset's folder, or its id as for `minari.load_dataset`. An id names a
       folder in `~/.minari/datasets`, or in the folder that the environment variable
       `MINARI_DATASETS_PATH` names.
-
-  Raises:
-    DatasetError: it is not a Minari dataset, or has other spaces or another storage, or
-      Minari has stored arrays that are no images as JPEG, which changes their values.
   """
   root = os.environ.get('MINARI_DATASETS_PATH', '~/.minari/datasets')
   folders = dict.fromkeys(
@@ -158,9 +154,6 @@ def d4rl(path: Union[str, pathlib.Path], max_episode_steps: Optional[int] = None
     max_episode_steps: number of steps after which episodes were cut off; for older
       files, which have no `timeouts`.
     action_names: what each discrete action does.
-
-  Raises:
-    DatasetError: it is not such a file.
   """
   file = _open_hdf5(pathlib.Path(path), "The importer of D4RL's files")
   if max_episode_steps is not None and 'timeouts' in file:

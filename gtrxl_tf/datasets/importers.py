@@ -79,9 +79,6 @@ def import_dataset(source: Recording, path: Union[str, pathlib.Path], environmen
   """Copies a recording into the folder `path`, or continues an interrupted import.
 
   The progress is shown on `stream`.
-
-  Raises:
-    DatasetError: the recording is damaged, or the folder holds something else.
   """
   with writer_lib.EpisodeWriter(
       path, source.specs, environment, source.settings,

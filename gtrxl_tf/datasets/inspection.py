@@ -52,9 +52,6 @@ def draw(dataset: reader.Dataset, path: pathlib.Path) -> None:
   Args:
     dataset: the dataset to draw.
     path: the picture to write.
-
-  Raises:
-    format_lib.DatasetError: there are no episodes.
   """
   if not dataset.num_episodes:
     raise format_lib.DatasetError(f'{dataset.path}: has no episodes to draw')

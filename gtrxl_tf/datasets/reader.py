@@ -123,9 +123,6 @@ class Dataset:
 
     Args:
       name: as for `take`.
-
-    Raises:
-      DatasetError: the dataset has no episodes.
     """
     if not self.num_episodes:
       raise DatasetError(f'{self.path}: has no episodes')
@@ -226,9 +223,6 @@ def open_dataset(path: Union[str, os.PathLike]) -> Dataset:
 
   It checks that all files exist with the size in dataset.json; `check` also compares
   checksums.
-
-  Raises:
-    DatasetError: the dataset is damaged; the message names the file and the damage.
   """
   path = pathlib.Path(path)
   return Dataset(path, _described(path))
@@ -241,9 +235,6 @@ def check(path: Union[str, os.PathLike], specs: Optional[format_lib.Specs] = Non
   It compares the files with the checksums in dataset.json, which takes as long as
   reading them. The writer has checked the values. If the specs of an environment are
   given, integers that version 1 counts from 0 become those of the environment.
-
-  Raises:
-    DatasetError: the dataset is damaged; the message names the file and the damage.
   """
   path = pathlib.Path(path)
   description = _described(path)

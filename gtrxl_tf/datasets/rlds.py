@@ -31,9 +31,6 @@ def rlds(folder: Union[str, pathlib.Path], action_names: Tuple[str, ...] = ()
   Args:
     folder: has `dataset_info.json`, as for `tfds.builder_from_directory`.
     action_names: what each discrete action does.
-
-  Raises:
-    DatasetError: it is not such a dataset, or lacks a field of RLDS.
   """
   folder = pathlib.Path(folder)
   if not (folder / 'dataset_info.json').exists():
