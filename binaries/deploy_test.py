@@ -16,6 +16,7 @@ from absl.testing import parameterized
 import kubernetes_validate
 from packaging import requirements
 from packaging import utils
+import pytest
 import yaml
 
 from binaries import commands_testing
@@ -72,6 +73,7 @@ class _Test(parameterized.TestCase):
 class DeployTest(_Test):
 
   @parameterized.parameters(*map(str, _KUBERNETES))
+  @pytest.mark.medium
   def test_manifests_fit_the_schema(self, path):
     for document in _documents(pathlib.Path(path)):
       for version in '1.30', '1.37':
@@ -373,6 +375,7 @@ class GcloudTest(_Test):
         ['bash', str(_DEPLOY / 'gcloud.sh'), *arguments], check=False, text=True,
         env={'PATH': os.environ['PATH'], **settings}, capture_output=True)
 
+  @pytest.mark.medium
   def test_a_dry_run_prints_all_that_it_would_do(self):
     for tpu in 'v3-8', '':
       done = self.run_script('--dry_run', 'up', BUCKET='gs://mine', TPU=tpu,
@@ -402,6 +405,7 @@ class GcloudTest(_Test):
       for command in commands[3:6]:
         self.assertIn('gtrxl-part', ' '.join(command))
 
+  @pytest.mark.medium
   def test_everything_created_is_deleted(self):
     made = set()
     for tpu in 'v3-8', '':
@@ -413,6 +417,7 @@ class GcloudTest(_Test):
                for name in names.split()]
     self.assertCountEqual(made, deleted)
 
+  @pytest.mark.medium
   def test_no_machine_has_a_public_address(self):
     for tpu in 'v3-8', '':
       up = self.run_script('--dry_run', 'up', BUCKET='gs://mine', TPU=tpu).stdout
@@ -473,6 +478,7 @@ class GcloudTest(_Test):
   @parameterized.parameters(
       ('instance-templates create', True), ('firewall-rules create gtrxl-deny', True),
       ('firewall-rules create gtrxl-allow', False), (None, False))
+  @pytest.mark.medium
   def test_a_failed_up_deletes_what_it_created(self, fails, deletes):
     folder = pathlib.Path(self.create_tempdir().full_path)
     stub = folder / 'gcloud'

@@ -17,6 +17,7 @@ from typing import Iterator, List, NamedTuple
 from absl.testing import absltest
 from absl.testing import parameterized
 import gin
+import pytest
 
 from binaries import commands_testing
 from gtrxl_tf.launch import prepare  # noqa: F401 (for gin)
@@ -109,6 +110,7 @@ class DocsTest(parameterized.TestCase):
 
   # readme_test.py reads README's settings, which need its module.
   @parameterized.parameters(*[page for page in _PAGES if page != 'README.md'])
+  @pytest.mark.medium
   def test_code_runs_and_settings_are_read(self, page):
     blocks = list(_blocks(page))
     settings = [block.text for block in blocks if _is_gin(block)]
@@ -142,6 +144,7 @@ class DocsTest(parameterized.TestCase):
                           f'{page}: {line!r} is neither code nor in _NOT_RUN')
 
   @parameterized.parameters(*_PAGES)
+  @pytest.mark.medium
   def test_settings_of_commands_are_read(self, page):
     text = (_ROOT / page).read_text(encoding='utf-8')
     for command in commands_testing.commands(text):

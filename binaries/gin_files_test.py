@@ -258,12 +258,14 @@ class OfflineFilesTest(OfflineGinTest):
     if self.has('Collector.environment'):
       collect.Collector(**_COLLECTOR.get(name, {}))
 
+  @pytest.mark.medium
   def test_a_run_s_record_has_the_settings_of_its_score(self):
     name = 'mujoco_hopper_cpu.gin'
     self.build(self.episodes(name), name, 'models/bc.gin')
     self.assertIn('d4rl_score.high = 3234.3', config.operative_text())
 
   @parameterized.parameters(*_VARIANTS)
+  @pytest.mark.medium
   def test_variant(self, name):
     experiment = 't_maze_30_cpu.gin' if name in _OF_30_STEPS else 't_maze.gin'
     self.build(self.episodes(experiment), experiment, 'models/rate.gin',
@@ -277,6 +279,7 @@ class OfflineFilesTest(OfflineGinTest):
     self.assertEqual(gin.query_parameter('data/TMaze.corridor_length'), trained)
 
   @parameterized.parameters(*_ABLATIONS)
+  @pytest.mark.medium
   def test_ablation(self, experiment, settings):
     [model] = models.models([f'models/rate.gin+{settings}']).values()
     self.build(self.episodes(experiment), experiment, *model.gin_files,
@@ -365,12 +368,14 @@ class DistillationFilesTest(DistillationGinTest):
                       if name.startswith('SegmentTransformer.norm')])
 
   @parameterized.parameters(*DISTILLED)
+  @pytest.mark.medium
   def test_model(self, model):
     experiment = self.build('dr_cpu.gin', f'models/{model}')
     # One `gtrxl compare` trains each model for its own number of steps.
     expected = {'adf': 12_000, 'adr': 60_000}.get(model.removesuffix('.gin'), 40_000)
     self.assertEqual(experiment.learner_steps, expected)
 
+  @pytest.mark.medium
   def test_four_tokens_a_transition(self):
     for model, lengths in ('adf', (200, 0)), ('ed', (40, 40)):
       with self.subTest(model):

@@ -9,6 +9,7 @@ import sys
 
 from absl.testing import absltest
 from absl.testing import parameterized
+import pytest
 
 from binaries import commands_testing
 from gtrxl_tf import __main__ as gtrxl
@@ -32,6 +33,7 @@ except SystemExit:
 class HelpTest(parameterized.TestCase):
 
   @parameterized.parameters(*_BINARIES)
+  @pytest.mark.medium
   def test_help_imports_nothing_heavy(self, binary):
     done = subprocess.run(
         [sys.executable, '-c', _PRINT_HELP, f'binaries.{binary}'],
@@ -90,6 +92,7 @@ class HelpTest(parameterized.TestCase):
        'Not started: RUNS is missing: expected gtrxl report runs/numpad_2x2\n'),
       ('report', ['runs/a', 'runs/b', '--episodes=0'],  # Flags may follow runs.
        'Not started: flag --episodes=0: 0 is not a positive integer\n'))
+  @pytest.mark.medium
   def test_arguments_that_are_missing_or_wrong_are_one_line(
       self, command, arguments, expected):
     done = subprocess.run(

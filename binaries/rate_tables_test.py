@@ -9,6 +9,7 @@ import re
 from absl.testing import absltest
 from absl.testing import parameterized
 import gin
+import pytest
 
 from binaries import commands_testing
 from binaries import paper_tables_testing
@@ -117,6 +118,7 @@ class RateTablesTest(parameterized.TestCase):
         [f'gin/rate/{name}.gin', f'gin/rate/models/{model}.gin'], [])
 
   @parameterized.parameters(*_COMMANDS)
+  @pytest.mark.medium
   def test_settings_of_commands_are_read(self, what):
     for _ in _COMMANDS[what].parse_each():
       pass
@@ -142,6 +144,7 @@ class RateTablesTest(parameterized.TestCase):
   @parameterized.product(
       name=[x for x in _FILES if _FILES[x] in _TABLES['8']['Optimizer']],
       model=('rate', 'rmt', 'trxl', 'dt'))
+  @pytest.mark.medium
   def test_table_8(self, name, model):
     self.parse(name, model)
     table = {row: cells[_FILES[name]] for row, cells in _TABLES['8'].items()}

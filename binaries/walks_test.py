@@ -7,6 +7,7 @@ from typing import List, Set, Tuple
 
 from absl.testing import absltest
 from absl.testing import parameterized
+import pytest
 
 _DOCS = pathlib.Path(__file__).parents[1] / 'docs'
 _STEP = re.compile(
@@ -49,6 +50,7 @@ class WalksTest(parameterized.TestCase):
     self.assertEqual(numbers, list(range(1, len(_read_steps(walk)) + 1)))
 
   @parameterized.parameters(0, 1)
+  @pytest.mark.medium
   def test_files_define_the_functions(self, i):
     for shown, target, functions in _read_steps(_read_walks()[i]):
       path = _DOCS / target

@@ -60,6 +60,7 @@ class ExamplesTest(absltest.TestCase):
     self.assertCountEqual({x for x, _ in listed},
                           set(_PROGRAMS) - {'tf_agents_recall.py'})
 
+  @pytest.mark.medium
   def test_the_subclassed_model_of_the_readme(self):
     code, = re.findall(r'```python\n(.*?)```',
                        (FOLDER / 'README.md').read_text(encoding='utf-8'), re.DOTALL)

@@ -239,6 +239,7 @@ class MalformedTest(parameterized.TestCase):
     """Calls the configurables of the settings."""
     gin.get_configurable(name)()
 
+  @pytest.mark.medium
   def test_settings_that_cannot_be_used(self):
     self.addCleanup(gin.clear_config)
     self.folder.mkdir()
@@ -335,6 +336,7 @@ class MalformedTest(parameterized.TestCase):
     check()
     self.assertGreaterEqual(self.refusals, 40)
 
+  @pytest.mark.medium
   def test_checkpoints_of_other_networks(self):
     self.save()
     shape = st.lists(st.integers(1, 4), max_size=3).map(tuple)

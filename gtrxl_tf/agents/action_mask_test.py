@@ -198,6 +198,7 @@ class LossTest(tf.test.TestCase, parameterized.TestCase):
         self.assertTrue(np.isfinite(gradient).all())
 
   @parameterized.product(name=list(_AGENTS), precision=['float32', 'mixed_bfloat16'])
+  @pytest.mark.medium
   def test_it_is_finite_for_any_masks(self, name, precision):
     acting = _actor_critic()
     batch = testing.random_unrolls(1, action_spec=_MANY)
@@ -257,10 +258,12 @@ class ActingTest(tf.test.TestCase, parameterized.TestCase):
     return np.stack(actions)
 
   @parameterized.parameters(*_POLICIES)
+  @pytest.mark.medium
   def test_only_allowed_actions_are_taken(self, name):
     actions = self.play(_POLICIES[name]())
     self.assertLen(np.unique(actions), 5)
 
+  @pytest.mark.medium
   def test_compiled_steps_take_only_allowed_actions(self):
     policy = _POLICIES['sampling']()
     step = tf.function(policy.unmoved_action, autograph=False, jit_compile=True)

@@ -56,6 +56,7 @@ def _trained(make=vmpo.VMPOAgent):
 class LossTest(tf.test.TestCase, parameterized.TestCase):
 
   @parameterized.parameters(vmpo.VMPOAgent, ppo.PPOAgent)
+  @pytest.mark.medium
   def test_the_reward_of_a_first_step_may_be_nan(self, make):
     agent, batch = _agent(make), _batch(0)
     first = batch.is_first()[:, batch.memory_length:]
@@ -66,6 +67,7 @@ class LossTest(tf.test.TestCase, parameterized.TestCase):
     for gradient in tape.gradient(loss, agent.learned_variables):
       self.assertAllInSet(np.isfinite(gradient), [True])
 
+  @pytest.mark.medium
   def test_an_error_names_the_method_that_returned_something_else(self):
     for wrong, error in (
         (lambda x: (x, {}), r'a loss of shape \(.*, .*\) and type float32: expected a'),

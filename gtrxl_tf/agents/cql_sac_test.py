@@ -138,6 +138,7 @@ class CQLSACAgentTest(tf.test.TestCase):
       terms.append(np.mean(np.log(integral) - taken))
     self.assertAllClose(metrics['conservative_loss'], np.mean(terms), atol=0.03)
 
+  @pytest.mark.medium
   def test_the_weight_of_the_conservative_term_moves_to_a_threshold(self):
     for threshold, sign in ((0.001, -1), (1000.0, 1), (2.5, 1)):
       agent = _agent(lagrange_threshold=threshold)

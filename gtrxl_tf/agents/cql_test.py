@@ -6,6 +6,7 @@ from absl.testing import absltest
 from absl.testing import parameterized
 from dm_env import specs
 import numpy as np
+import pytest
 import tensorflow as tf
 
 from gtrxl_tf import cores
@@ -91,6 +92,7 @@ def _policy(network):
 
 class CQLAgentTest(tf.test.TestCase, parameterized.TestCase):
 
+  @pytest.mark.medium
   def test_it_learns_the_better_of_the_actions_in_the_data(self):
     # Three of four episodes have the worse action.
     batch = _episodes([[0]] * 4, [[0], [0], [0], [1]], [[1], [1], [1], [5]])
@@ -101,6 +103,7 @@ class CQLAgentTest(tf.test.TestCase, parameterized.TestCase):
                                         'q_value', 'accuracy', 'gradient_norm'})
     self.assertAllEqual(_play(_policy(network), np.zeros([1, 1, 1], np.float32)), [[1]])
 
+  @pytest.mark.medium
   def test_the_conservative_term_lowers_actions_that_are_not_in_the_data(self):
     batch, unseen, gap = _recall(), {}, {}
     for alpha in (0.0, 1.0):
@@ -112,6 +115,7 @@ class CQLAgentTest(tf.test.TestCase, parameterized.TestCase):
     self.assertLess(gap[1.0], gap[0.0])
 
   @parameterized.parameters(('Memoryless', False), ('DeepLSTM', True))
+  @pytest.mark.medium
   def test_with_memory_it_learns_what_must_be_remembered(
       self, core, learns):
     batch = _recall()
@@ -123,6 +127,7 @@ class CQLAgentTest(tf.test.TestCase, parameterized.TestCase):
     right = np.mean(answer == (batch.observation[:, 0, 0] > 0))
     self.assertEqual(right == 1, learns)
 
+  @pytest.mark.medium
   def test_rewards_reach_the_steps_before_them_by_the_target_network(self):
     # After the action 0 any other earns 1, after the action 1 it earns 3.
     action = [[first, second] for first in range(2) for second in range(3)]

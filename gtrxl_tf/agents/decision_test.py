@@ -110,6 +110,7 @@ class DecisionPolicyTest(tf.test.TestCase, parameterized.TestCase):
       actions.append(done.action)
     return returns, actions
 
+  @pytest.mark.medium
   def test_rewards_are_subtracted_from_the_return(self):
     policy = decision.DecisionPolicy(
         _network(testing.DISCRETE), _OBSERVATION_SPEC, testing.DISCRETE,
@@ -117,6 +118,7 @@ class DecisionPolicyTest(tf.test.TestCase, parameterized.TestCase):
     returns, _ = self._play(policy)
     self.assertAllClose(returns, [2, 1.9, 1.8, 1.7, 2, 1.9, 1.8])
 
+  @pytest.mark.medium
   def test_the_return_may_be_reset_at_every_segment(self):
     policy = decision.DecisionPolicy(
         _network(testing.DISCRETE), _OBSERVATION_SPEC, testing.DISCRETE,
@@ -134,6 +136,7 @@ class DecisionPolicyTest(tf.test.TestCase, parameterized.TestCase):
           network, _OBSERVATION_SPEC, testing.DISCRETE, target_return=1.0)
 
   @parameterized.parameters((True, False), (True, True), (False, False))
+  @pytest.mark.medium
   def test_it_acts_on_the_networks_policy(self, greedy, made_of_another):
     network = _network(testing.CONTINUOUS)
     policy = decision.DecisionPolicy(
@@ -154,6 +157,7 @@ class DecisionPolicyTest(tf.test.TestCase, parameterized.TestCase):
     expected = network.action_space.to_environment(unrolled.mean)
     self.assertAllClose(tf.stack(actions, axis=1), expected, atol=1e-4)
 
+  @pytest.mark.medium
   def test_it_samples_discrete_actions_unless_it_is_greedy(self):
     network = _network(testing.DISCRETE)
     taken = {}

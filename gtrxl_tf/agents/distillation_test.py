@@ -49,6 +49,7 @@ def _batch(action_spec=_BYTES):
 class DistillationAgentTest(tf.test.TestCase, parameterized.TestCase):
 
   @parameterized.parameters(False, True)
+  @pytest.mark.medium
   def test_padding_may_be_no_action(self, jit_compile):
     spec = specs.BoundedArray((), np.int32, 1, 3)
     agent, batch = _agent(spec), _batch(spec)

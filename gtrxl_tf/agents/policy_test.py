@@ -4,6 +4,7 @@ from absl.testing import absltest
 from absl.testing import parameterized
 from dm_env import specs
 import numpy as np
+import pytest
 import tensorflow as tf
 
 from gtrxl_tf import testing
@@ -33,6 +34,7 @@ class ActorCriticPolicyTest(parameterized.TestCase):
     np.testing.assert_allclose(shares, tf.nn.softmax(logits), atol=0.03)
 
   @parameterized.parameters(False, True)
+  @pytest.mark.medium
   def test_actions_are_samples_of_the_policy_in_info(self, jit_compile):
     policy = _policy()
     action = tf.function(policy.unmoved_action if jit_compile else policy.action,

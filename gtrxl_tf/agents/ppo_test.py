@@ -61,6 +61,7 @@ class PPOAgentTest(tf.test.TestCase, parameterized.TestCase):
 
   @parameterized.named_parameters(
       (name, *spec) for name, spec in _ACTION_SPECS.items())
+  @pytest.mark.medium
   def test_loss_is_finite_and_every_learned_variable_has_a_gradient(
       self, action_spec, parts):
     agent = _agent(action_spec)

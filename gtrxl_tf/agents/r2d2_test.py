@@ -45,6 +45,7 @@ def _outputs(network, unrolls):
 class R2D2AgentTest(tf.test.TestCase, parameterized.TestCase):
 
   @parameterized.parameters(0, 2, 4)
+  @pytest.mark.medium
   def test_the_loss_after_the_burn_in(self, burn_in):
     agent = _agent(num_values=2, burn_in=burn_in, discount=0.9, n_step=2,
                    priority_eta=0.7, rescaling=0.01)
@@ -123,6 +124,7 @@ class R2D2AgentTest(tf.test.TestCase, parameterized.TestCase):
           1, 4, num_heads=2, head_dim=2, memory_length=3)),
       ('lstm', lambda: cores.DeepLSTM(2, 4)), ('gru', lambda: cores.DeepGRU(1, 4)),
       ('mamba', lambda: cores.Mamba(1, 4)), ('memoryless', cores.Memoryless))
+  @pytest.mark.medium
   def test_values_in_acting_equal_those_in_learning(self, make_core):
     def network():
       made = actor_critic.ActorCritic(
@@ -158,6 +160,7 @@ class R2D2AgentTest(tf.test.TestCase, parameterized.TestCase):
 
     self.assertAllClose(centred(q_values), centred(logits), rtol=1e-5, atol=1e-5)
 
+  @pytest.mark.medium
   def test_what_does_not_fit_is_refused(self):
     head = heads.PixelControlHead(3, (1, 1, 2))
     for settings, message in (
@@ -195,6 +198,7 @@ class EpsilonGreedyTest(tf.test.TestCase, parameterized.TestCase):
         agent_lib.EpsilonGreedy().rates(0, 8, 8, num_tasks=8), np.full(8, 0.4))
 
   @parameterized.parameters(False, True)
+  @pytest.mark.medium
   def test_rows_take_random_allowed_actions_at_their_rates(self, jit_compile):
     num = 4000
     rates = np.where(np.arange(num) < num // 2, 0.9, 0.3).astype(np.float32)

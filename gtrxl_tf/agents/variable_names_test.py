@@ -7,6 +7,7 @@ from absl.testing import absltest
 from absl.testing import parameterized
 from dm_env import specs
 import numpy as np
+import pytest
 import tensorflow as tf
 
 from gtrxl_tf import cores
@@ -46,6 +47,7 @@ class VariableNamesTest(parameterized.TestCase, tf.test.TestCase):
         names, [f'{network.name}/{of_weight}:0' for of_weight in ('kernel', 'bias')])
 
   @parameterized.parameters(*_NETWORKS)
+  @pytest.mark.medium
   def test_checkpoints_do_not_depend_on_names(self, name):
     with mock.patch.object(
         core, 'build_layer', lambda layer, shape: layer.build(shape)):

@@ -57,6 +57,7 @@ class VMPOAgentTest(tf.test.TestCase, parameterized.TestCase):
 
   @parameterized.named_parameters(
       (name, *spec) for name, spec in _ACTION_SPECS.items())
+  @pytest.mark.medium
   def test_loss_is_finite_and_every_learned_variable_has_a_gradient(self, action_spec):
     agent = _agent(action_spec)
     loss, metrics, gradients = _loss_and_gradients(
@@ -73,6 +74,7 @@ class VMPOAgentTest(tf.test.TestCase, parameterized.TestCase):
       ('discrete', testing.DISCRETE, ['categorical']),
       ('continuous', testing.CONTINUOUS, ['mean', 'scale']),
       ('hybrid', testing.HYBRID, ['categorical', 'mean', 'scale']))
+  @pytest.mark.medium
   def test_a_trust_region_for_each_part_of_the_policy(self, action_spec, names):
     agent = _agent(action_spec, initial_alpha=2.0, initial_alpha_mean=3.0,
                    initial_alpha_scale=4.0, epsilon_alpha=0.1, epsilon_alpha_mean=0.2,
@@ -243,6 +245,7 @@ class VMPOAgentTest(tf.test.TestCase, parameterized.TestCase):
 
   @parameterized.named_parameters(
       (name, *spec) for name, spec in _ACTION_SPECS.items())
+  @pytest.mark.medium
   def test_kl_can_be_to_the_present_target_network(self, action_spec):
     # Two agents on the same networks.
     acting = _agent(action_spec)

@@ -298,6 +298,7 @@ class PicturesTest(parameterized.TestCase):
   def _lines(self, panel):
     return {line.get_label(): line.get_ydata() for line in panel.get_lines()}
 
+  @pytest.mark.medium
   def test_scores_are_drawn_with_their_lines_of_reference(self):
     self._draw('curves', None, _SCORED, 'dmlab30')
     score, minutes, capped = self.figure.axes
@@ -331,6 +332,7 @@ class PicturesTest(parameterized.TestCase):
       self.assertEqual(self._lines(panel)['trxl'][-1], 2)
 
   @parameterized.parameters((8., 0.75, True), (None, 6, False), (0., 6, False))
+  @pytest.mark.medium
   def test_final_returns_are_relative_to_the_informed_policy(
       self, informed, expected, relative):
     self._draw('curves', 'Numpad.size', [
@@ -354,6 +356,7 @@ class PicturesTest(parameterized.TestCase):
     self.assertEqual([list(self._lines(panel)['gtrxl']) for panel in self.figure.axes],
                      [[3, 1], [5, 4], [8, 7], [1], [5], [8]])
 
+  @pytest.mark.medium
   def test_each_task_is_drawn_beside_the_curves_and_below_them_in_a_sweep(self):
     point = runs_lib.Point('2', [
         _offline_run('rate', 0, [1, 0.9]), _offline_run('rate', 1, [1, 0.5]),

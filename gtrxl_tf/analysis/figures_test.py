@@ -119,6 +119,7 @@ class FiguresTest(parameterized.TestCase):
     self.assertBetween(high, 5., 100.)
     self.assertEqual(comparison.estimate((3.,)), (3., 3., 3.))
 
+  @pytest.mark.medium
   def test_an_interval_is_the_same_in_every_process_and_leaves_other_draws_alone(self):
     values = tuple(math.exp(0.37 * i) for i in range(12))
     np.random.seed(3)
@@ -130,6 +131,7 @@ class FiguresTest(parameterized.TestCase):
     comparison.estimate.cache_clear()
     self.assertEqual(comparison.estimate(values), first)
 
+  @pytest.mark.medium
   def test_a_table_has_a_row_for_each_model_and_a_column_for_each_point(self):
     text = comparison.summary(_index().short())
     self.assertIn('| return; Core.num_layers = | 2 | 8 |', text)
@@ -148,6 +150,7 @@ class FiguresTest(parameterized.TestCase):
     text = comparison.summary(_index(None)._replace(points=[runs_lib.Point('', runs, None)]))
     self.assertIn('Drawn for each seed: bound 2, 3.', text)
 
+  @pytest.mark.medium
   def test_runs_that_learn_while_they_act_have_a_table_for_each_way_to_act(self):
     rows = [{'learner_step': 1., 'return': 9., 'source_return': 9., 'normalized': x,
              'greedy_normalized': x / 2, 'tuned_normalized': x + 0.125}
@@ -162,6 +165,7 @@ class FiguresTest(parameterized.TestCase):
       self.assertRegex(
           text, rf'\| {measure}; file = \| dr \|\n.*\n\| ed \| .*\({finals}\) \|')
 
+  @pytest.mark.medium
   def test_runs_with_several_tasks_have_a_column_for_each(self):
     row = {'learner_step': 9., 'seconds': 8., 'return': 6.}
     played = [{'return': 6., 'success': x, 'task': float(task)}

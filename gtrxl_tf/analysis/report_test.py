@@ -135,6 +135,7 @@ class _Test(parameterized.TestCase):
 
 class PageTest(_Test):
 
+  @pytest.mark.medium
   def test_a_finished_run(self):
     root = self.make('numpad <2>')
     page = self.page(root)
@@ -180,6 +181,7 @@ class PageTest(_Test):
     self.assertEmpty(page.addresses)
     self.assertEqual(page.row('numpad')[0], 'none; last of training')
 
+  @pytest.mark.medium
   def test_several_runs_stand_side_by_side(self):
     other = _NUMPAD.replace('0.001', '0.01') + '\nDeepLSTM.num_layers = 4\n'
     roots = [self.make('gtrxl/seed_0'), self.make('lstm/seed_0', other, done=None)]
@@ -193,6 +195,7 @@ class PageTest(_Test):
         ['Adam.learning_rate', '0.001', '0.01'], ['DeepLSTM.num_layers', '', '4']])
     self.assertEqual(page.tags['details'], 2)
 
+  @pytest.mark.medium
   def test_runs_of_several_kinds_have_learner_steps_in_common(self):
     offline = _METRICS.replace('environment_steps', 'accuracy')
     process = ('name,transitions,return,interval95\npolicy,10,0.5,0.1\nsource,10,0.9,0.1\n')
@@ -202,6 +205,7 @@ class PageTest(_Test):
     self.assertEqual(self.panels, ['thousand learner steps', 'minutes', 'transitions',
                                    'success', 'entropy', 'accuracy'])
 
+  @pytest.mark.medium
   def test_a_policy_that_learns_while_it_acts_has_no_random_actions_beside_it(self):
     experiment = mock.Mock(environment_name='dr', task_names=[''],
                            learns_while_acting=True)

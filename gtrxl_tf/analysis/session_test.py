@@ -150,6 +150,7 @@ class CheckEnvTest(absltest.TestCase):
     self.shown = []
     return gtrxl_tf.check_env(environment, seconds=0.3, show=self.shown.append)
 
+  @pytest.mark.medium
   def test_a_good_environment_is_described(self):
     self.assertEqual(self.found(Task), [])
     text = '\n'.join(self.shown)
@@ -157,6 +158,7 @@ class CheckEnvTest(absltest.TestCase):
                  'action: int32 [], 5 to 6', 'episodes of 3 steps'):
       self.assertIn(line, text)
 
+  @pytest.mark.medium
   def test_each_fault_has_a_line(self):
     class Unseeded(Task):
       def reset(self, *, seed=None, options=None):

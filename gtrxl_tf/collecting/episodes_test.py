@@ -132,6 +132,7 @@ class CollectTest(parameterized.TestCase):
         config.ConfigError, 'Collector.wrappers = .*a callable .@Name without'):
       collect.Collector(t_maze.TMaze, wrappers=[3])
 
+  @pytest.mark.medium
   def test_the_persistent_and_the_random_agent_of_the_t_maze(self):
     persistent = self._collect('persistent', functools.partial(
         t_maze.TMaze, corridor_length=20), num_episodes=200, policy='persistent_action')
@@ -187,6 +188,7 @@ class CollectTest(parameterized.TestCase):
         datasets.DatasetError, "expected .*record = 'policy'"):
       self._collect('played', record='policy', **settings)
 
+  @pytest.mark.medium
   def test_keeps_only_what_is_asked_for(self):
     settings = dict(environment=action_recall.ActionRecall, num_episodes=41,
                     epsilon=1.0)
@@ -204,6 +206,7 @@ class CollectTest(parameterized.TestCase):
     np.testing.assert_array_equal(counts, [16, 16, 16])
 
   @parameterized.parameters('all', 'successful', 'balanced')
+  @pytest.mark.medium
   def test_an_interrupted_collection_becomes_the_same_dataset(self, keep):
     settings = dict(environment=_Walk, num_episodes=70, epsilon=0.5, keep=keep)
     whole = self._collect('whole', **settings)

@@ -6,6 +6,7 @@ from absl.testing import absltest
 from absl.testing import parameterized
 from dm_env import specs
 import numpy as np
+import pytest
 
 from gtrxl_tf.collecting import q_learning
 from gtrxl_tf.collecting import source
@@ -29,6 +30,7 @@ def _family(setting, **settings):
 class QLearningTest(parameterized.TestCase):
 
   @parameterized.parameters('dr', 'dktd', 'drlq', 'dktdlq', 'drld')
+  @pytest.mark.medium
   def test_reaches_the_optimum(self, setting):
     tasks, histories = _play(_family(setting, num_episodes=200), 60)
     curve = history_curves.curve(histories.reward, histories.end, 20)
@@ -38,6 +40,7 @@ class QLearningTest(parameterized.TestCase):
 
   @parameterized.product(setting=['dktd', 'dktdld'], bootstrap=[True, False],
                          sweep=[True, False], learning_rate=[1.0, 0.5])
+  @pytest.mark.medium
   def test_greedy_actions_are_those_of_q_learning_done_by_hand(
       self, setting, bootstrap, sweep, learning_rate):
     family = _family(setting, size=3, episode_length=8)

@@ -272,6 +272,7 @@ class ConformanceTest(Checks):
     self.assertAllClose(core(inputs, is_first), tf.stack([first, second], axis=1))
 
   @parameterized.named_parameters(_ALL)
+  @pytest.mark.medium
   def test_shapes(self, name):
     core, state = _make(name)
     inputs, is_first = _inputs(0, _T, core)
@@ -286,13 +287,15 @@ class ConformanceTest(Checks):
     tf.nest.map_structure(same_spec, next_cache, cache)
 
   @parameterized.named_parameters(_ALL)
+  @pytest.mark.medium
   def test_every_variable_has_its_own_name(self, name):
     core = _CASES[name]()
     core.build(tf.TensorShape([None, None, _D]))
     names = [keras.variable_name(variable) for variable in core.variables]
     self.assertLen(set(names), len(names), names)
 
-  @parameterized.named_parameters(_ALL)
+  @parameterized.named_parameters(_DISTINCT)
+  @pytest.mark.medium
   def test_a_call_without_a_state_returns_the_outputs_of_one_with_it(self, name):
     core, _ = _make(name)
     inputs, is_first = _inputs(15, _T, core)
@@ -305,6 +308,7 @@ class ConformanceTest(Checks):
     self.assertAllClose(core(inputs[:, :4]), no_resets[:, :4], **_TOLERANCE)
 
   @parameterized.named_parameters(_DISTINCT)
+  @pytest.mark.medium
   def test_a_sequential_model_is_built_from_a_core(self, name):
     core, _ = _make(name)
     inputs, _ = _inputs(16, _T)
@@ -312,6 +316,7 @@ class ConformanceTest(Checks):
     self.assertAllClose(model(inputs), core(inputs), **_TOLERANCE)
 
   @parameterized.named_parameters(_ALL)
+  @pytest.mark.medium
   def test_a_state_or_cache_that_does_not_fit_is_refused_in_one_line(self, name):
     core, state = _make(name)
     inputs, is_first = _inputs(17, _T, core)
@@ -333,6 +338,7 @@ class ConformanceTest(Checks):
           core.step(inputs[:, 0], is_first[:, 0], wrong_cache)
 
   @parameterized.named_parameters(_DISTINCT)
+  @pytest.mark.medium
   def test_integers_and_numpys_arrays_are_cast(self, name):
     core, state = _make(name)
     inputs, is_first = (x.numpy() for x in _inputs(18, _T, core))
@@ -401,6 +407,7 @@ class ConformanceTest(Checks):
                         core(more, more_first, separate)[0], **_TOLERANCE)
 
   @parameterized.named_parameters(_WITH_MEMORY)
+  @pytest.mark.medium
   def test_an_episode_forgets_states_of_any_size(self, name):
     core, state = _make(name)
     huge = tf.nest.map_structure(
@@ -418,6 +425,7 @@ class ConformanceTest(Checks):
     self.check_records_restore_the_state(name)
 
   @parameterized.named_parameters(_WITH_MEMORY)
+  @pytest.mark.medium
   def test_memory_is_used(self, name):
     core, state = _make(name)
     inputs, is_first = _inputs(7, _T, core, resets=False)
@@ -426,6 +434,7 @@ class ConformanceTest(Checks):
     self.assertGreater(np.abs(used - fresh).max(), 1e-3)
 
   @parameterized.named_parameters(_ALL)
+  @pytest.mark.medium
   def test_gradients_reach_every_variable_and_no_memory(self, name):
     core, state = _make(name)
     inputs, is_first = _inputs(8, _T, core)
@@ -515,6 +524,7 @@ class TailTest(Checks):
     stepped, _, _ = _steps(core, inputs, is_first, core.cache(state))
     self.assertAllClose(stepped, unrolled, **_TOLERANCE)
 
+  @pytest.mark.medium
   def test_an_odd_width_has_positions_too(self):
     core = self.make(4, model_dim=7)
     inputs, is_first = _inputs(1, 11)
@@ -697,6 +707,7 @@ class ShapesTest(parameterized.TestCase, tf.test.TestCase):
 
   @pytest.mark.medium
   @parameterized.parameters('gtrxl_highway', 'rate')
+  @pytest.mark.medium
   def test_what_keras_masks_is_skipped(self, name):
     inputs, _ = _inputs(0, 6)
     steps = tf.constant([[3, 4, 5], [0, 2, 5], [0, 1, 2]])  # Those that are not padding.

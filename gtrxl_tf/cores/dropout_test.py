@@ -87,6 +87,7 @@ class CoresTest(tf.test.TestCase, parameterized.TestCase):
 
   @parameterized.product(
       name=list(_CORES), setting=['dropout', 'attention_dropout'])
+  @pytest.mark.medium
   def test_drops_only_in_training(self, name, setting):
     core, plain = _make(name, **{setting: 0.3}), _make(name)
     inputs = _inputs(0)
@@ -121,6 +122,7 @@ class CoresTest(tf.test.TestCase, parameterized.TestCase):
     self.assertAllClose(acting, _run(core, _inputs(0)), atol=1e-5)
 
   @parameterized.parameters(*_CORES)
+  @pytest.mark.medium
   def test_gradients_are_finite(self, name):
     core = _make(name, dropout=0.2, attention_dropout=0.2)
     with tf.GradientTape() as tape:

@@ -4,6 +4,7 @@ import math
 
 from absl.testing import parameterized
 import numpy as np
+import pytest
 import tensorflow as tf
 
 from gtrxl_tf import cores
@@ -109,6 +110,7 @@ class MambaTest(tf.test.TestCase, parameterized.TestCase):
 
   @parameterized.parameters(
       (1, None), (3, 0), (10, 5), (1, None, 3), (3, 0, 2), (10, 5, 3), (10, 5, 1))
+  @pytest.mark.medium
   def test_agrees_with_the_formulas(self, length, mlp_dim, local_length=None):
     random = np.random.RandomState(length)
     sizes = dict(
@@ -135,6 +137,7 @@ class MambaTest(tf.test.TestCase, parameterized.TestCase):
         self.assertAllClose(actual[i, 0], x, atol=1e-4, rtol=1e-4)
 
   @parameterized.parameters(1, 4, 11)
+  @pytest.mark.medium
   def test_gradient_of_the_scan(self, length):
     random = np.random.RandomState(length)
     def normal(*shape):

@@ -3,6 +3,7 @@
 from absl.testing import absltest
 from absl.testing import parameterized
 import numpy as np
+import pytest
 import tensorflow as tf
 
 from gtrxl_tf import cores
@@ -164,6 +165,7 @@ def _inputs(length):
 
 class CoreTest(tf.test.TestCase):
 
+  @pytest.mark.medium
   def test_agrees_with_the_formulas_also_when_rows_are_replaced(self):
     core, (inputs, is_first) = _core(), _inputs(4 * _N)
     outputs, _, beliefs = core.infer(inputs, is_first, core.initial_state(_B))
@@ -173,6 +175,7 @@ class CoreTest(tf.test.TestCase):
         self.assertAllClose(actual[b], one, atol=1e-4, rtol=1e-4)
     self.assertAllClose(core(inputs, is_first), outputs)
 
+  @pytest.mark.medium
   def test_the_policy_reads_memory_without_writing(self):
     core, (inputs, is_first) = _core(), _inputs(4 * _N)
     outputs, state, beliefs = core.infer(inputs, is_first, core.initial_state(_B))
@@ -184,6 +187,7 @@ class CoreTest(tf.test.TestCase):
     self.assertAllEqual(state.memory, other_state.memory)
     self.assertAllEqual(beliefs.context, other_beliefs.context)
 
+  @pytest.mark.medium
   def test_keras_trains_it_compiled_by_xla(self):
     core, (inputs, _) = _core(), _inputs(3)
     model = tf.keras.Sequential([core, tf.keras.layers.Dense(1)])
@@ -191,6 +195,7 @@ class CoreTest(tf.test.TestCase):
     history = model.fit(inputs, np.ones([_B, 3, 1]), verbose=0)  # Its batch is unknown.
     self.assertGreater(history.history['loss'][0], 0)
 
+  @pytest.mark.medium
   def test_the_policys_losses_end_at_the_latents_of_a_predictor(self):
     core, (inputs, is_first) = _core(), _inputs(8)
     state = core.initial_state(_B)

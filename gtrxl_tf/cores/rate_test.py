@@ -102,6 +102,7 @@ class Reference:
 class RATETest(tf.test.TestCase, parameterized.TestCase):
 
   @parameterized.parameters('none', 'ca2')
+  @pytest.mark.medium
   def test_two_segments_agree_with_loops(self, retention):
     core = _rate(cache_length=4, retention=retention)
     inputs, _ = _inputs(6)
@@ -152,6 +153,7 @@ class RATETest(tf.test.TestCase, parameterized.TestCase):
     outputs = core.blocks[0](tokens, tf.zeros((1, 0, _D)), mask, 2)
     self.assertGreater(np.abs(outputs[0, 0] - outputs[0, 2]).max(), 1e-3)
 
+  @pytest.mark.medium
   def test_without_memory_tokens_it_is_transformer_xl(self):
     core = _rate(num_memory_tokens=0, cache_length=6, mlp_dim=5)
     xl = cores.TransformerXL(2, _D, 2, 3, 5, memory_length=6, variant='trxl')
@@ -252,6 +254,7 @@ class RATETest(tf.test.TestCase, parameterized.TestCase):
       output, cache = core.step(inputs[:, 3 + t], [False, False], cache)
     self.assertAllClose(output, later[:, -1], **_TOLERANCE)
 
+  @pytest.mark.medium
   def test_noise_replaces_memory(self):
     inputs, _ = _inputs(6)
     for settings, field in ((dict(memory_noise=1.0), 'memory'),

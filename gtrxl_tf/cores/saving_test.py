@@ -249,6 +249,7 @@ class SavingTest(tf.test.TestCase, parameterized.TestCase):
       lambda: cores.SegmentTransformer(1, 8, num_heads=2, head_dim=4),
       lambda: cores.Mamba(1, 8), lambda: cores.MambaDM(1, 8),
       lambda: cores.DeepLSTM(1, 8), lambda: cores.MERLIN(2, 3, num_layers=1), _gtrxl)
+  @pytest.mark.medium
   def test_a_core_keeps_the_policy_with_which_it_was_made(self, make):
     with saving.global_policy('mixed_bfloat16'):
       core = make()

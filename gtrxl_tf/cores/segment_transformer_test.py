@@ -2,6 +2,7 @@
 
 from absl.testing import parameterized
 import numpy as np
+import pytest
 import tensorflow as tf
 
 from gtrxl_tf import cores
@@ -42,6 +43,7 @@ def _block(layer, memory, inputs, sees):
 class SegmentTransformerTest(tf.test.TestCase, parameterized.TestCase):
 
   @parameterized.parameters('xl', 'same_layer')
+  @pytest.mark.medium
   def test_an_unroll_agrees_with_the_equations(self, recurrence):
     random = np.random.RandomState(0)
     core = cores.SegmentTransformer(

@@ -2,6 +2,7 @@
 
 from absl.testing import parameterized
 import numpy as np
+import pytest
 import tensorflow as tf
 
 from gtrxl_tf import cores
@@ -91,6 +92,7 @@ def _block(layer, variant, memory, inputs, sees):
 class TransformerXLTest(tf.test.TestCase, parameterized.TestCase):
 
   @parameterized.parameters('trxl', 'trxl_i', 'gtrxl')
+  @pytest.mark.medium
   def test_an_unroll_from_memory_agrees_with_the_equations(self, variant):
     random = np.random.RandomState(0)
     core = cores.TransformerXL(

@@ -9,6 +9,7 @@ from absl.testing import parameterized
 import dm_env
 from dm_env import specs as dm_specs
 import numpy as np
+import pytest
 import tree
 
 from gtrxl_tf import datasets
@@ -64,6 +65,7 @@ class SegmentsTest(parameterized.TestCase):
 
   @parameterized.product(starts=('first', 'random', 'any'), seed=(0, 1, 2),
                          kind=('episodes', 'histories'))
+  @pytest.mark.medium
   def test_a_batch_holds_the_steps_of_the_episodes(self, starts, seed, kind):
     specs = episodes_testing.random_specs(np.random.default_rng(seed))
     dataset = self._dataset(specs, kind=kind, seed=seed)

@@ -12,6 +12,7 @@ from absl.testing import absltest
 from absl.testing import parameterized
 from dm_env import specs as dm_specs
 import numpy as np
+import pytest
 
 from gtrxl_tf import datasets
 from gtrxl_tf import environments
@@ -32,6 +33,7 @@ class EpisodeWriterTest(parameterized.TestCase):
     self._path = pathlib.Path(self.create_tempdir().full_path) / 'new' / 'dataset'
 
   @parameterized.product(seed=list(range(12)), kind=('episodes', 'histories'))
+  @pytest.mark.medium
   def test_episodes_come_back(self, seed, kind):
     rng = np.random.default_rng(seed)
     specs = episodes_testing.random_specs(rng)
@@ -239,6 +241,7 @@ class EpisodeWriterTest(parameterized.TestCase):
         writer.write([wrong])
 
   @parameterized.parameters('rename', 'replace', 'fsync')
+  @pytest.mark.medium
   def test_a_writer_that_stops_anywhere_leaves_a_valid_dataset(self, call):
     episodes = _episodes(6)
     episodes_testing.write(self._path, _SPECS, episodes[:2])
@@ -273,6 +276,7 @@ class EpisodeWriterTest(parameterized.TestCase):
     program = f"""
 import os, signal
 import numpy as np
+import pytest
 from gtrxl_tf import datasets
 from gtrxl_tf.datasets import episodes_testing, writer_test
 writer = datasets.EpisodeWriter({str(self._path)!r}, writer_test._SPECS,

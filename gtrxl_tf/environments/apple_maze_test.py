@@ -5,6 +5,7 @@ import math
 from absl.testing import absltest
 from absl.testing import parameterized
 import numpy as np
+import pytest
 
 from gtrxl_tf.environments import apple_maze
 from gtrxl_tf.environments import memory_task
@@ -42,6 +43,7 @@ class AppleMazeTest(parameterized.TestCase):
     np.testing.assert_array_equal(spec['continuous'].minimum, [-1] * 7 + [-10])
 
   @parameterized.parameters(5, 7, 15)
+  @pytest.mark.medium
   def test_an_agent_that_knows_the_place_collects_many_apples(self, size):
     environment = _make(size=size)
     self.assertGreater(memory_task.informed_return(environment, 3), 12)

@@ -3,6 +3,7 @@
 from absl.testing import absltest
 from absl.testing import parameterized
 import numpy as np
+import pytest
 
 from gtrxl_tf.environments import dark_room
 from gtrxl_tf.environments import task_batch
@@ -53,6 +54,7 @@ class _Reference:
 class DarkRoomsTest(parameterized.TestCase):
 
   @parameterized.parameters(*dark_room.SETTINGS)
+  @pytest.mark.medium
   def test_random_play_follows_the_rules(self, name):
     family = dark_room.DarkRoomFamily(name, size=5)
     rooms = family.make('training', 20, seed=1)

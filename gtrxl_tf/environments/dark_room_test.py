@@ -4,6 +4,7 @@ from absl.testing import absltest
 from absl.testing import parameterized
 from dm_env import test_utils
 import numpy as np
+import pytest
 
 from gtrxl_tf.environments import dark_room
 from gtrxl_tf.environments import memory_task
@@ -37,6 +38,7 @@ class DarkKeyToDoorContractTest(test_utils.EnvironmentTestMixin,
 class DarkRoomTest(parameterized.TestCase):
 
   @parameterized.parameters(*dark_room.SETTINGS)
+  @pytest.mark.medium
   def test_random_play_is_that_of_the_batch(self, name):
     setting = dark_room.SETTINGS[name]
     kind = dark_room.DarkRoom if setting.num_targets == 1 else dark_room.DarkKeyToDoor

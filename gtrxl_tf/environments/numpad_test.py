@@ -6,6 +6,7 @@ import itertools
 from absl.testing import absltest
 from absl.testing import parameterized
 import numpy as np
+import pytest
 
 from gtrxl_tf.environments import memory_task
 from gtrxl_tf.environments import numpad
@@ -208,6 +209,7 @@ class NumpadTest(parameterized.TestCase):
     self.assertGreater(len(sequences), 8)
 
   @parameterized.parameters((2, 100), (3, 10))
+  @pytest.mark.medium
   def test_all_sequences_are_equally_likely(self, size, draws_per_sequence):
     allowed = _all_sequences(size)
     environment = numpad.Numpad(size=size, seed=0)
@@ -222,6 +224,7 @@ class NumpadTest(parameterized.TestCase):
     self.assertLess(abs(chi_square - freedom), 3 * np.sqrt(2 * freedom))
 
   @parameterized.parameters((2, 5), (3, 4))
+  @pytest.mark.medium
   def test_no_actions_earn_more_than_the_informed_ones(self, size, horizon):
     environment = numpad.Numpad(size=size, seed=0)
     rng = np.random.default_rng(0)

@@ -55,6 +55,7 @@ _MODULE = '''
 
 class ProcessesTest(parameterized.TestCase):
 
+  @pytest.mark.medium
   def test_modules_in_the_working_folder_are_not_in_the_way(self):
     folder = pathlib.Path(self.create_tempdir().full_path)
     (folder / 'tree.py').write_text('raise RuntimeError')  # The library imports one.
@@ -120,6 +121,7 @@ class ProcessesTest(parameterized.TestCase):
     self.assertNotEqual(of_run, f'{caller} False')
     self.assertEndsWith(of_run, ' False')
 
+  @pytest.mark.medium
   def test_a_missing_module_leaves_the_collector_on(self):
     process = self.start('''
         import gc, sys
@@ -208,6 +210,7 @@ class ProcessesTest(parameterized.TestCase):
     self.assertEqual(process.wait(timeout=60), 128 + signal.SIGTERM)
     self.assertEqual(process.stdout.read(), '')
 
+  @pytest.mark.medium
   def test_a_signal_before_the_beginning_is_one_line(self):
     process = self.start('''
         from multiprocessing import context

@@ -98,6 +98,7 @@ class ThreadsTest(parameterized.TestCase):
   @parameterized.parameters(
       (1, ['inference_0'] * 3), (2, ['inference_0', 'inference_1', 'inference_0']),
       (0, ['learner'] * 3))
+  @pytest.mark.medium
   def test_a_setting_places_the_policy(self, num_servers, acts_for):
     gin.clear_config()
     self.addCleanup(gin.clear_config)
@@ -140,6 +141,7 @@ class RefusedTest(parameterized.TestCase):
     self.assertStartsWith(line, 'Not started: ')
     return line.removeprefix('Not started: ')
 
+  @pytest.mark.medium
   def test_a_run_through_a_server_says_what_to_install(self):
     with mock.patch.dict(sys.modules, reverb=None):
       line = self.refused([_GIN_FILE], ["OnlineExperiment.transport = 'reverb'"])
@@ -150,6 +152,7 @@ class RefusedTest(parameterized.TestCase):
   @parameterized.parameters(
       (None, '--server: expected the address .* if there are actors'),
       ('nowhere', '--server=nowhere: expected HOST:PORT'))
+  @pytest.mark.medium
   def test_a_learner_needs_a_server_if_there_are_actors(self, server, message):
     stderr = io.StringIO()
     with contextlib.redirect_stderr(stderr):
@@ -197,6 +200,7 @@ class RefusedTest(parameterized.TestCase):
        '@OnlineExperiment, @OfflineExperiment, @HistoryExperiment'),
       ('x = %y\ny = %x\nExperiment.seed = %x', 'refer to themselves, as macros in a circle'),
       ('Experiment.seed = (1', 'not gin: a bracket .* Experiment.seed = '))
+  @pytest.mark.medium
   def test_a_setting_that_cannot_be_used(self, binding, expected):
     self.assertRegex(self.refused([_GIN_FILE], [binding]), expected)
 
@@ -303,6 +307,7 @@ def unmade(seed):
     self.assertIn("unexpected keyword argument 'doors'", self.refused(
         [_GIN_FILE], ["Experiment.tasks = {'doors': (1, 2)}"]))
 
+  @pytest.mark.medium
   def test_preparation_plays_an_episode_and_closes_the_environment(self):
     for check in True, False:
       gin.clear_config()

@@ -145,6 +145,7 @@ class LossTest(tf.test.TestCase, parameterized.TestCase):
     self.assertAllEqual(gradient[0, 1], np.zeros([HEIGHT, WIDTH, NUM_ACTIONS]))
 
   @parameterized.product(garbage=[1e30, np.nan, np.inf], jit_compile=[False, True])
+  @pytest.mark.medium
   def test_values_at_last_steps_have_no_influence(self, garbage, jit_compile):
     unroll = _unroll()
     unroll['is_last'][0, -1] = True

@@ -4,6 +4,7 @@
 from absl.testing import absltest
 from absl.testing import parameterized
 import numpy as np
+import pytest
 import tensorflow as tf
 
 from gtrxl_tf import devices_testing
@@ -52,6 +53,7 @@ class ReplicasTest(tf.test.TestCase, parameterized.TestCase):
 
   @parameterized.product(num_replicas=[2, 4], normalize=[False, True],
                          masked=['no', 'some', 'all'])
+  @pytest.mark.medium
   def test_n_replicas_equal_one_with_the_global_batch(
       self, num_replicas, normalize, masked):
     if len(tf.config.list_logical_devices('CPU')) < NUM_DEVICES:

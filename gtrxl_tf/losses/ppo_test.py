@@ -5,6 +5,7 @@ import pathlib
 from absl.testing import absltest
 from absl.testing import parameterized
 import numpy as np
+import pytest
 import tensorflow as tf
 
 from gtrxl_tf.losses import distributions
@@ -40,6 +41,7 @@ class GoldenTest(tf.test.TestCase, parameterized.TestCase):
   @parameterized.product(
       kind=['discrete', 'continuous'], case=['all', 'valid', 'normalized'],
       jit_compile=[False, True])
+  @pytest.mark.medium
   def test_loss_and_gradients(self, kind, case, jit_compile):
     golden = np.load(GOLDEN)
 
@@ -137,6 +139,7 @@ class MaskTest(tf.test.TestCase, parameterized.TestCase):
   @parameterized.product(
       garbage=[1e30, np.nan, np.inf, -np.inf], normalize=[False, True],
       jit_compile=[False, True])
+  @pytest.mark.medium
   def test_values_at_masked_steps_have_no_influence(
       self, garbage, normalize, jit_compile):
     valid = np.random.RandomState(1).rand(6, 8) < 0.6

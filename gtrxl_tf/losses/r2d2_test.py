@@ -5,6 +5,7 @@ import pathlib
 from absl.testing import absltest
 from absl.testing import parameterized
 import numpy as np
+import pytest
 import tensorflow as tf
 
 from gtrxl_tf.losses import cql
@@ -30,6 +31,7 @@ class GoldenTest(tf.test.TestCase, parameterized.TestCase):
   """Agreement with rlax, whose batches are [T, B] instead of [B, T]."""
 
   @parameterized.product(i=[0, 1, 2], jit_compile=[False, True])
+  @pytest.mark.medium
   def test_loss_priorities_and_gradients(self, i, jit_compile):
     golden = np.load(GOLDEN)
 

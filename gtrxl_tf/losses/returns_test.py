@@ -5,6 +5,7 @@ import pathlib
 from absl.testing import absltest
 from absl.testing import parameterized
 import numpy as np
+import pytest
 import tensorflow as tf
 
 from gtrxl_tf.losses import returns
@@ -41,6 +42,7 @@ class GoldenTest(tf.test.TestCase, parameterized.TestCase):
   """Agreement with rlax, whose batches are [T, B] instead of [B, T]."""
 
   @parameterized.product(i=[0, 1, 2, 3], jit_compile=[False, True])
+  @pytest.mark.medium
   def test_lambda_returns_and_generalized_advantages(self, i, jit_compile):
     golden = {name: x.swapaxes(0, 1) if x.ndim == 2 else x
               for name, x in np.load(GOLDEN).items() if name.startswith('returns/')}

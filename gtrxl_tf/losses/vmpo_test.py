@@ -5,6 +5,7 @@ import pathlib
 from absl.testing import absltest
 from absl.testing import parameterized
 import numpy as np
+import pytest
 import tensorflow as tf
 
 from gtrxl_tf.losses import distributions
@@ -253,6 +254,7 @@ class GradientsTest(tf.test.TestCase, parameterized.TestCase):
     self.assertAllClose(loss.total_loss, loss.policy_loss + loss.temperature_loss)
 
   @parameterized.parameters(False, True)
+  @pytest.mark.medium
   def test_compiled_equals_not_compiled(self, masked):
     valid = np.random.RandomState(1).rand(6, 8) < 0.6 if masked else None
     compiled = tf.function(_evaluate, autograph=False, jit_compile=True)
@@ -390,6 +392,7 @@ class MaskTest(tf.test.TestCase, parameterized.TestCase):
 
   @parameterized.product(
       garbage=[1e30, np.nan, np.inf, -np.inf], jit_compile=[False, True])
+  @pytest.mark.medium
   def test_values_at_masked_steps_have_no_influence(self, garbage, jit_compile):
     valid = np.random.RandomState(1).rand(6, 8) < 0.6
     evaluate = tf.function(_evaluate, autograph=False, jit_compile=jit_compile)

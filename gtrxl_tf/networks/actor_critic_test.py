@@ -79,6 +79,7 @@ def steps(network, inputs):
 class ActorCriticTest(tf.test.TestCase, parameterized.TestCase):
 
   @parameterized.parameters(*CORES)
+  @pytest.mark.medium
   def test_unroll_equals_steps(self, core):
     network = shared_network(core, num_values=3)
     unrolled = unroll(network, make_inputs())
@@ -87,6 +88,7 @@ class ActorCriticTest(tf.test.TestCase, parameterized.TestCase):
     self.assertAllClose(unrolled.value, stepped.value, atol=1e-5)
 
   @parameterized.parameters(*CORES)
+  @pytest.mark.medium
   def test_unroll_equals_two_of_half_the_length(self, core):
     network = shared_network(core, num_values=3)
     inputs = make_inputs()
@@ -102,6 +104,7 @@ class ActorCriticTest(tf.test.TestCase, parameterized.TestCase):
     self.assertEqual(outputs.value.shape, [B, T, 1])
     self.assertEqual(outputs.pixel_control, ())
 
+  @pytest.mark.medium
   def test_several_values(self):
     network = shared_network('TransformerXL', num_values=3)
     self.assertEqual(unroll(network, make_inputs()).value.shape, [B, T, 3])
@@ -127,6 +130,7 @@ class ActorCriticTest(tf.test.TestCase, parameterized.TestCase):
       self.assertAllEqual(differs, ~inputs.is_first)
 
   @parameterized.parameters(unroll, steps)
+  @pytest.mark.medium
   def test_first_steps_ignore_any_value_of_them(self, run):
     network = shared_network('TransformerXL')
     inputs = make_inputs()
@@ -204,6 +208,7 @@ class ActorCriticTest(tf.test.TestCase, parameterized.TestCase):
       unroll(network, inputs)
 
   @parameterized.parameters(*CORES)
+  @pytest.mark.medium
   def test_create_variables_creates_all(self, core):
     network = make_network(
         core, pixel_control_head=heads.PixelControlHead(A, hidden_shape=(2, 3, 4)))
@@ -271,6 +276,7 @@ class MixedPrecisionTest(tf.test.TestCase, parameterized.TestCase):
     self.addCleanup(tf.keras.mixed_precision.set_global_policy, 'float32')
 
   @parameterized.parameters(*CORES)
+  @pytest.mark.medium
   def test_outputs_are_float32(self, core):
     network = make_network(
         core, pixel_control_head=heads.PixelControlHead(A, hidden_shape=(2, 3, 4)))

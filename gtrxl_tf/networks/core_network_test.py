@@ -69,6 +69,7 @@ class CoreNetworkTest(tf.test.TestCase, parameterized.TestCase):
     self.assertIs(networks.CoreNetwork, core_network.CoreNetwork)
 
   @parameterized.parameters(*_CORES)
+  @pytest.mark.medium
   def test_unroll_equals_steps(self, core):
     network = _network(core)
     network.create_variables()
@@ -98,6 +99,7 @@ class CoreNetworkTest(tf.test.TestCase, parameterized.TestCase):
     outputs, _ = network(tf.zeros([_B, _T, 4]))
     self.assertEqual(outputs.shape, [_B, _T, 8])
 
+  @pytest.mark.medium
   def test_reinforce_agent_trains_it(self):
     action_spec = tensor_spec.BoundedTensorSpec([], tf.int32, 0, 2)
     actor = sequential.Sequential([

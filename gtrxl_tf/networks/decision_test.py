@@ -72,6 +72,7 @@ class DecisionNetworkTest(tf.test.TestCase, parameterized.TestCase):
   @parameterized.parameters(
       # An action affects the steps after it, the rest also its own step.
       ('return_to_go', 2), ('observation', 2), ('action', 3))
+  @pytest.mark.medium
   def test_a_policy_depends_on_what_precedes_its_action(self, field, first_seen):
     network, inputs = _network('TransformerXL'), _inputs()
     x = getattr(inputs, field).numpy()
@@ -84,6 +85,7 @@ class DecisionNetworkTest(tf.test.TestCase, parameterized.TestCase):
     self.assertAllEqual(differs[1], [False] * first_seen + [True] * (3 - first_seen)
                         + [False] * 3)
 
+  @pytest.mark.medium
   def test_it_need_not_see_actions(self):
     network, inputs = _network('TransformerXL', see_actions=False), _inputs()
     other = inputs._replace(action=(inputs.action + 1) % testing.DISCRETE.num_values)
@@ -139,6 +141,7 @@ class DecisionNetworkTest(tf.test.TestCase, parameterized.TestCase):
     plain = _network('Memoryless').embed_observation(_inputs().observation, 2)
     self.assertAllClose(tokens, tf.tanh(plain))
 
+  @pytest.mark.medium
   def test_an_oracles_vector_encloses_the_context(self):
     def make(core, **settings):
       network = decision.DecisionNetwork(

@@ -94,6 +94,7 @@ class ActingTest(tf.test.TestCase, parameterized.TestCase):
   @parameterized.parameters(
       ('ADF', 1, 'global_learnable'), ('ADF_rope', 1, 'local_sinusoidal'),
       ('MEM', 4, 'local_learnable'))
+  @pytest.mark.medium
   def test_a_window_equals_an_unroll_over_its_steps(self, model, tokens, positions):
     network = _network(tokens, _MODELS[model], positions=positions)
     inputs = _histories()
@@ -119,6 +120,7 @@ class ActingTest(tf.test.TestCase, parameterized.TestCase):
         is_first=tf.constant(np.arange(_T - 5) == np.zeros((_B, 1))))
     self.assertAllClose(acted[1, 5:], _act(network, own)[1], atol=1e-5)
 
+  @pytest.mark.medium
   def test_what_a_step_depends_on(self):
     network = _network(core=_MODELS['ED'])
     inputs = _histories()
@@ -206,6 +208,7 @@ class PolicyTest(tf.test.TestCase, parameterized.TestCase):
     _, policy = self._policy(position_scale=scale, position_shift=shift)
     self.assertAllEqual(policy.position(tf.range(4)), expected)
 
+  @pytest.mark.medium
   def test_temperature(self):
     network, _ = self._policy()
     state = policy_lib.DistillationPolicy(

@@ -3,6 +3,7 @@ import pathlib
 from absl.testing import absltest
 from absl.testing import parameterized
 import numpy as np
+import pytest
 import tensorflow as tf
 
 from gtrxl_tf import devices_testing
@@ -260,6 +261,7 @@ class ReplicasTest(tf.test.TestCase):
     return [[v.numpy() for v in strategy.experimental_local_results(variable)]
             for variable in variables]
 
+  @pytest.mark.medium
   def test_two_replicas_equal_one_with_the_global_batch(self):
     if len(tf.config.list_logical_devices('CPU')) < 2:
       self.skipTest('TensorFlow had started before the CPU could be split.')

@@ -143,6 +143,7 @@ class AgentTest(tf.test.TestCase, parameterized.TestCase):
           stepped.policy.logits, unrolled.policy.logits[:, t], atol=1e-5)
       self.assertEqual(stepped.predictions, ())
 
+  @pytest.mark.medium
   def test_equal_weights_and_batches_have_equal_losses(self):
     # So that a run that resumes from a checkpoint goes on as if it had not stopped.
     network = _network()
@@ -170,6 +171,7 @@ class AgentTest(tf.test.TestCase, parameterized.TestCase):
                     for name, cost in agent.online.predictor.costs.items())
     self.assertAllClose(loss, expected, rtol=1e-5)
 
+  @pytest.mark.medium
   def test_without_costs_nothing_trains_the_predictor(self):
     agent = ppo.PPOAgent(*(_network(
         kl_cost=0., observation_cost=0., action_cost=0., reward_cost=0., value_cost=0.)

@@ -8,6 +8,7 @@ from absl.testing import parameterized
 from dm_env import specs
 import gin
 import numpy as np
+import pytest
 import tensorflow as tf
 
 from gtrxl_tf import cores
@@ -131,6 +132,7 @@ class SpecTorsoTest(tf.test.TestCase, parameterized.TestCase):
       (specs.Array((5,), np.float32),),
       ({'b': specs.Array((), np.float32),
         'a': specs.BoundedArray((2, 2), np.float32, 0, 1)},))
+  @pytest.mark.medium
   def test_floats_are_embedded_as_by_a_vector_torso_bit_for_bit(self, spec):
     def outputs(torso):
       tf.keras.utils.set_random_seed(3)

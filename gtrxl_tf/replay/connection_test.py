@@ -124,6 +124,7 @@ class _Suite(metaclass=parameterized.TestGeneratorMetaclass):
   @parameterized.parameters(
       (8, 20), (8, 8), (8, 3), (8, 1), (8, 0), (1, 0), (1, 2), (13, 5), (13, 30),
       (33, 7), (64, 10), (95, 40), (95, 0), (95, 200))
+  @pytest.mark.medium
   def test_rows_come_out_as_they_went_in(self, unroll_length, memory_length):
     writer = self.start(unroll_length, memory_length)
     num_items = 3 + memory_length // unroll_length
@@ -153,6 +154,7 @@ class _Suite(metaclass=parameterized.TestGeneratorMetaclass):
             getattr(one, name), getattr(next_one, name))
 
   @parameterized.parameters((6, 4), (6, 9), (6, 0), (1, 3), (35, 40))
+  @pytest.mark.medium
   def test_an_item_can_be_written_before_the_policy_acts_in_its_last_row(
       self, unroll_length, memory_length):
     writer = self.start(unroll_length, memory_length)
@@ -223,6 +225,7 @@ class _Suite(metaclass=parameterized.TestGeneratorMetaclass):
     self.assert_item(unrolls[2], _expected(1000, 6, 4, born=1000))
 
   @parameterized.parameters((6, 4), (6, 9), (6, 0))
+  @pytest.mark.medium
   def test_a_new_stream_keeps_memory_and_drops_unfinished_unrolls(
       self, unroll_length, memory_length):
     writer = self.start(unroll_length, memory_length)
@@ -242,6 +245,7 @@ class _Suite(metaclass=parameterized.TestGeneratorMetaclass):
           start + k * unroll_length, unroll_length, memory_length))
     self.assertEqual(self.ledger.duplicate, 0)
 
+  @pytest.mark.medium
   def test_a_full_queue_makes_its_writer_wait(self):
     writer = self.start(unroll_length=4, memory_length=2, queue_size=2, num_actors=1)
     self.write(writer, range(2 * 4 + 1))
@@ -257,6 +261,7 @@ class _Suite(metaclass=parameterized.TestGeneratorMetaclass):
       self.assertTrue(writer.wait(_TIMEOUT_MS))
 
   @parameterized.parameters((4, 2, 0), (4, 9, 0), (6, 3, 4), (3, 0, 2))
+  @pytest.mark.medium
   def test_unrolls_come_out_of_a_small_queue_for_long(
       self, unroll_length, memory_length, overlap):
     """The rows of a memory wrap around many times."""
@@ -276,6 +281,7 @@ class _Suite(metaclass=parameterized.TestGeneratorMetaclass):
           k * (unroll_length - overlap), unroll_length, memory_length))
 
   @parameterized.parameters((0, 6), (2, 11), (3, 21))
+  @pytest.mark.medium
   def test_steps_that_unrolls_share_are_counted_once(self, overlap, num):
     writer = self.start(4, 3, overlap=overlap)
     self.ledger.max_age = math.inf
@@ -353,6 +359,7 @@ class _Suite(metaclass=parameterized.TestGeneratorMetaclass):
       (dict(observation={'image': np.zeros((_E, 2, 3), np.uint8),
                          'near': np.zeros(_E, np.float32)}), 'observation.*image'),
       (dict(record=(np.zeros((_E, 2, 4), np.float32),)), 'record'))
+  @pytest.mark.medium
   def test_a_row_that_does_not_fit_is_refused_by_name(self, columns, name):
     writer = self.start(unroll_length=4, memory_length=2)
     self.write(writer, range(3))

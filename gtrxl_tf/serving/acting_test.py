@@ -51,6 +51,7 @@ class ActingTest(parameterized.TestCase):
     _write(f'{cls.folder}/policy', _SPEC, _ACTION)
     _write(f'{cls.folder}/plain', specs.Array([2], np.float32), specs.DiscreteArray(3))
 
+  @pytest.mark.medium
   def test_actions_are_the_environments_own(self):
     policy = acting.load_policy(self.folder)  # The folder of a run.
     for mask, move in ([1, 0, 0], 5), ([0, 0, 1], 7):
@@ -58,6 +59,7 @@ class ActingTest(parameterized.TestCase):
       self.assertIsInstance(action['move'], int)
       self.assertEqual((action['move'], action['push'].shape), (move, (2,)))
 
+  @pytest.mark.medium
   def test_a_batch_acts_like_each_alone(self):
     rows = np.random.default_rng(0).normal(size=[5, 3, 2]).astype(np.float32)
     together = acting.load_policy(f'{self.folder}/plain')
@@ -70,6 +72,7 @@ class ActingTest(parameterized.TestCase):
           alone.reset()
         self.assertEqual(alone.act(row[i]), found[t, i])
 
+  @pytest.mark.medium
   def test_a_text_is_read_as_in_training(self):
     policy = acting.load_policy(self.folder)
     by_text = policy.act(_seen(), mask=[1, 1, 1])
@@ -83,11 +86,13 @@ class ActingTest(parameterized.TestCase):
       (dict(_seen(), kind=0.5), 'observation/kind: came float64'),
       ({'kind': 3}, "came with the entries .*: expected a dictionary with .*'goal'"),
       (3, 'came a .*: expected a dictionary'))
+  @pytest.mark.medium
   def test_a_wrong_observation_is_named(self, observation, expected):
     policy = acting.load_policy(self.folder)
     with self.assertRaisesRegex(ValueError, expected):
       policy.act(observation, mask=[1, 1, 1] if isinstance(observation, dict) else None)
 
+  @pytest.mark.medium
   def test_numbers_that_are_not_finite_and_other_batches_are_refused(self):
     policy = acting.load_policy(f'{self.folder}/plain')
     with self.assertRaisesRegex(ValueError, 'NaN'):

@@ -204,6 +204,7 @@ class SamplingTest(absltest.TestCase):
   def test_each_program_draws_its_own_samples(self):
     self.assertNotEqual(self._actions(False), self._actions(False))
 
+  @pytest.mark.medium
   def test_samples_repeat_where_asked(self):
     first, second = self._actions(True)
     self.assertNotEqual(first, second)

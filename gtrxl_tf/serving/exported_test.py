@@ -149,6 +149,7 @@ class ExportedPolicyTest(parameterized.TestCase):
     self.assertEqual((spec['action']['minimum'], spec['action']['maximum']), (-1, 1))
     self.assertEqual((status, action), (400, actions[4]))
 
+  @pytest.mark.medium
   def test_the_server_needs_no_tf_agents(self):
     modules = subprocess.run(
         [sys.executable, '-c', _IMPORTED], check=True, text=True,

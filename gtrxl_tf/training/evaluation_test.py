@@ -7,6 +7,7 @@ from unittest import mock
 
 from absl.testing import absltest
 from absl.testing import parameterized
+import pytest
 
 from gtrxl_tf import environments
 from gtrxl_tf import testing
@@ -49,6 +50,7 @@ class EvaluationTest(parameterized.TestCase):
         'Evaluation over 6 episodes: return 1.00 ± 0.00 (s.e.), '
         'informed policy 1.00, success 1.00, length 5.0')
 
+  @pytest.mark.medium
   def test_a_misled_policys_episodes_are_not_successes(self):
     result = self.evaluate((4, 4, 4), num_episodes=6, turn=-1)
     self.assertEqual(result, (
@@ -56,6 +58,7 @@ class EvaluationTest(parameterized.TestCase):
         {'return': 0.0, 'success': 0.0, 'episode_length': 5.0}, [5] * 6))
 
   @parameterized.parameters((1, 3), (3, 3), (4, 6), (7, 9))
+  @pytest.mark.medium
   def test_each_environment_plays_as_many_episodes(self, asked, played):
     # In one episode of the longest there are many of the shortest.
     result = self.evaluate((2, 3, 30), num_episodes=asked)

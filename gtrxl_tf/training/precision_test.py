@@ -6,6 +6,7 @@ from absl.testing import absltest
 from absl.testing import parameterized
 from dm_env import specs
 import numpy as np
+import pytest
 import tensorflow as tf
 
 from gtrxl_tf import cores
@@ -36,6 +37,7 @@ def _gradient(name, dtype):
 class PrecisionTest(tf.test.TestCase, parameterized.TestCase):
 
   @parameterized.parameters(*tiny_agents_testing.AGENTS)
+  @pytest.mark.medium
   def test_a_step_in_bfloat16_is_near_that_in_float32(self, name):
     _, expected, exact = _gradient(name, 'float32')
     agent, metrics, gradient = _gradient(name, 'bfloat16')

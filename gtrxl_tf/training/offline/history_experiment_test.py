@@ -92,6 +92,7 @@ class HistoryExperimentTest(parameterized.TestCase):
       ('DistillationNetwork.positions = "rope"', "positions = 'rope': expected one of"),
       ('SegmentTransformer.memory_length = 3', 'memory_length = 3: expected 0 with'),
       ('SegmentTransformer.head_dim = 0', 'head_dim = 0: expected an integer >= 1'))
+  @pytest.mark.medium
   def test_a_setting_that_cannot_be_used(self, binding, expected):
     stderr = io.StringIO()
     with contextlib.redirect_stderr(stderr):

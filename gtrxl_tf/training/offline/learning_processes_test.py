@@ -50,6 +50,7 @@ def _same_tasks(one, other):
 
 class LearningProcessesTest(tf.test.TestCase):
 
+  @pytest.mark.medium
   def test_a_policy_sees_the_inputs_of_training_histories(self):
     collector = _collector()
     network = _network(collector.specs)

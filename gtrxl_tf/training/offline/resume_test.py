@@ -116,6 +116,7 @@ class OfflineResumeTest(parameterized.TestCase):
       np.testing.assert_allclose(*(
           [row[name] for row in each] for each in (rows, others)), tolerance)
 
+  @pytest.mark.medium
   def test_refuses_another_dataset_in_the_folder_of_the_first(self):
     path = pathlib.Path(self.create_tempdir().full_path) / 'mazes'
     testing.write_informed_episodes(path, _MAZE(seed=0), 20)

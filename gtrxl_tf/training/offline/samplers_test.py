@@ -7,6 +7,7 @@ import tempfile
 from absl.testing import absltest
 from dm_env import specs as dm_specs
 import numpy as np
+import pytest
 import tensorflow as tf
 
 from gtrxl_tf import cores
@@ -130,6 +131,7 @@ class SamplersTest(absltest.TestCase):
         config.ConfigError, f'the core has 1 segments in a row: expected {_N}'):
       sampler.observe(0, {'loss': tf.constant(1.), 'carried': carried})
 
+  @pytest.mark.medium
   def test_old_rows_must_answer_with_the_clue_in_their_memory(self):
     sampler = self.make(samplers.MemoryPool, clue=clues.t_maze_clue, start_loss=9.,
                        renewal=0.3)

@@ -216,6 +216,7 @@ class ActorTest(acting_testing.ActingTestCase):
   @parameterized.parameters(
       (None, r'^environment 0, episode 1, step \d+: RuntimeError: the maze fell in$'),
       (np.nan, '^environment 0: reward = nan: expected finite'))
+  @pytest.mark.medium
   def test_an_environments_error_is_not_taken_for_a_servers(self, reward, message):
 
     class Broken(t_maze.TMaze):

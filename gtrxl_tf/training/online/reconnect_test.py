@@ -5,6 +5,7 @@ from unittest import mock
 
 from absl.testing import absltest
 from absl.testing import parameterized
+import pytest
 
 from gtrxl_tf.replay import server_lost
 from gtrxl_tf.settings import config
@@ -25,6 +26,7 @@ class PatienceTest(parameterized.TestCase):
   def test_a_valid_address(self, address):
     self.assertEqual(reconnect.check_address(address), address)
 
+  @pytest.mark.medium
   def test_waits_grow_until_the_server_answers(self):
     asked, clock = [], [0.0]  # A clock that moves only where the part sleeps.
     self.enter_context(mock.patch.object(time, 'monotonic', lambda: clock[0]))

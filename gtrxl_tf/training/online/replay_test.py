@@ -169,6 +169,7 @@ class ReplayTest(parameterized.TestCase, tf.test.TestCase):
       (dict(exploration=None), r'exploration = None: expected @EpsilonGreedy\(\)'),
       (dict(agent=ppo.PPOAgent), 'OnlineExperiment.replay = Replay: expected None with '
        'the agent PPO'))
+  @pytest.mark.medium
   def test_an_agent_samples_from_the_table_it_was_made_for(self, settings, message):
     with self.assertRaisesRegex(config.ConfigError, message):
       _experiment(**settings).make_agent()
@@ -177,6 +178,7 @@ class ReplayTest(parameterized.TestCase, tf.test.TestCase):
     with self.assertRaisesRegex(config.ConfigError, 'has no rates of exploration'):
       inference.InferenceServer(_experiment(), 'localhost:1', 2, lambda: True)
 
+  @pytest.mark.medium
   def test_actors_of_a_run_explore_at_different_rates(self):
     experiment = _experiment(num_actors=2)
     rates = [experiment.make_policy(

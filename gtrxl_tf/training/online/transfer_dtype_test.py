@@ -83,6 +83,7 @@ class TransferDtypeTest(acting_testing.ActingTestCase):
 class LossTest(parameterized.TestCase):
 
   @parameterized.parameters('vmpo', 'ppo', 'r2d2')
+  @pytest.mark.medium
   def test_losses_take_records_of_16_bits(self, name):
     made = tiny_agents_testing.AGENTS[name]
     agent, batch = made.make(), made.batch(0)
