@@ -108,9 +108,9 @@ def _write(folder: pathlib.Path, experiment: Any, num: int) -> None:
 
   def act(time_step, noise, state):
     seen = tf.nest.map_structure(lambda x: x[0], unpack(time_step[tf.newaxis]))
-    done = policy.unmoved_action(seen, state, seed=noise)
-    return dict(action=done.action, must_move=policy.must_move(done.state),
-                state=done.state, **done.info._asdict())
+    policy_step = policy.unmoved_action(seen, state, seed=noise)
+    return dict(action=policy_step.action, must_move=policy.must_move(policy_step.state),
+                state=policy_step.state, **policy_step.info._asdict())
 
   def collect(before, after):
     time_steps = unpack(tf.stack([x['time_step'] for x in before]))

@@ -135,10 +135,10 @@ def play(experiment: experiment_lib.Experiment, policy: Any, count: int,
   steps, ends, number = [], {}, 0
   while len(ends) < count and number < most_steps:
     before = rollout.policy_state
-    seen, done = rollout.step()
+    seen, policy_step = rollout.step()
     number += 1
     if number <= MOST_FRAMES:
-      steps.append((seen, done.action, _inputs(seen, before, rollout.policy_state)))
+      steps.append((seen, policy_step.action, _inputs(seen, before, rollout.policy_state)))
     for i in np.flatnonzero(seen.last()):
       ends.setdefault(int(i), (number, seen))
     if not ends:

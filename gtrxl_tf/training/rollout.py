@@ -78,12 +78,12 @@ class Rollout:
       step_type, reward, discount, *leaves = flat_inputs
       state = _values(state_variables)
       with _cached(variables, packed_variables.unpack(flat[len(vectors):])):
-        done = action(
+        policy_step = action(
             dm_env.TimeStep(tf.cast(step_type, tf.int32), reward, discount,
                         tf.nest.pack_sequence_as(observation, leaves)), state)
-      moves = tf.cast(xla.must_move(done.state), tf.int32) if xla else ()
-      _assign_changes(state_variables, state, done.state)
-      returned = (done._replace(state=()), moves)
+      moves = tf.cast(xla.must_move(policy_step.state), tf.int32) if xla else ()
+      _assign_changes(state_variables, state, policy_step.state)
+      returned = (policy_step._replace(state=()), moves)
       outputs = [tf.convert_to_tensor(x) for x in tf.nest.flatten(returned)]
       layout[:] = returned, nests.Packing(outputs)
       return layout[1].pack(outputs)
@@ -93,7 +93,7 @@ class Rollout:
         flat_action, autograph=False, jit_compile=jit_compile
         ).get_concrete_function(*specs)
     self._action = self._trace(bool(xla) or None)
-    self._done, self._packed_outputs = layout
+    self._policy_step, self._packed_outputs = layout
     self._move = xla and _mover(self._state, xla.move)
 
   def _inputs(self) -> List[np.ndarray]:
@@ -159,12 +159,12 @@ class Rollout:
       The time steps, and the policy's answer to them as arrays, without its state.
     """
     seen = self._seen
-    done, moves = tree.unflatten_as(
-        self._done, self._packed_outputs.unpack(self._outputs()))
+    policy_step, moves = tree.unflatten_as(
+        self._policy_step, self._packed_outputs.unpack(self._outputs()))
     if self._move and moves:
       self._move()
-    self._seen = self._environment.step(done.action)
-    return seen, done
+    self._seen = self._environment.step(policy_step.action)
+    return seen, policy_step
 
 
 def warn_without_xla(error: tf.errors.InvalidArgumentError) -> None:

@@ -55,11 +55,12 @@ def make_rollout(policy: policy_lib.ActorCriticPolicy,
 
   def action(time_step: dm_env.TimeStep, state: Any) -> policy_lib.PolicyStep:
     state, seed = state
-    done = policy.unmoved_action(_padded(time_step), state, seed=seed)
+    policy_step = policy.unmoved_action(_padded(time_step), state, seed=seed)
     action, sample, info = tf.nest.map_structure(
-        lambda x: x[:num], (done.action, done.state.previous_action, done.info))
+        lambda x: x[:num],
+        (policy_step.action, policy_step.state.previous_action, policy_step.info))
     return policy_lib.PolicyStep(
-        action, (done.state, seed + [0, 1]), (sample, info))
+        action, (policy_step.state, seed + [0, 1]), (sample, info))
 
   return rollout.Rollout(
       environment, action,
@@ -251,10 +252,10 @@ class Actor:
   def _step(self) -> bool:
     """Acts once in each environment; returns whether an unroll is complete."""
     try:
-      seen, done = self._rollout.step()
+      seen, policy_step = self._rollout.step()
     except ValueError as error:
       raise ActingFailed(config.one_line(error)) from error
-    action, (policy, record) = done.info
+    action, (policy, record) = policy_step.info
     return self._writer.append(self._stream.row(seen, action, policy, record))
 
   def _unroll(self) -> None:

@@ -121,12 +121,13 @@ class BatchedPolicy:
     moved; and the answer.
     """
     def step(state, seed, time_step):
-      done = policy.unmoved_action(time_step, state, seed)
+      policy_step = policy.unmoved_action(time_step, state, seed)
       # XLA would copy what has not changed.
       leaves = [None if x is y else x
-                for x, y in zip(*map(tf.nest.flatten, (done.state, state)))]
-      return (leaves, policy.must_move(done.state),
-              tf.nest.flatten((done.action, done.state.previous_action, done.info)))
+                for x, y in zip(*map(tf.nest.flatten, (policy_step.state, state)))]
+      return (leaves, policy.must_move(policy_step.state),
+              tf.nest.flatten((policy_step.action, policy_step.state.previous_action,
+                               policy_step.info)))
     # A batch is of any size.
     with tf.device(self._device):
       return tf.function(
