@@ -373,7 +373,7 @@ class ChangedSettingsTest(parameterized.TestCase):
 
   def claimed(self, *bindings, allow_changes=False):
     gin.clear_config()
-    experiment = prepare.prepare([_GIN_FILE], [*_TINY, *bindings], check=False)
+    experiment = prepare.prepare([_GIN_FILE], [*_TINY, *bindings])
     return resuming.claimed(self.folder, experiment, allow_changes)
 
   def contents(self):
@@ -453,7 +453,7 @@ class ChangedSettingsTest(parameterized.TestCase):
   def test_a_run_that_goes_on_says_from_where(self):
     self.folder.done.unlink()
     gin.clear_config()
-    experiment = prepare.prepare([_GIN_FILE], _TINY, check=False)
+    experiment = prepare.prepare([_GIN_FILE], _TINY)
     saved = checkpoints.Checkpoints(
         self.folder.checkpoints, 1, kind=experiment.kind, agent=experiment.make_agent(),
         environment_steps=tf.Variable(1234567, dtype=tf.int64))
