@@ -122,7 +122,7 @@ class GinFilesTest(GinTest):
     self.assertEqual(experiment.acting_network.core.output_size, output_size)
 
   @parameterized.parameters(*_SMALL)
-  @pytest.mark.medium
+  @pytest.mark.long
   def test_small_experiment(self, name):
     core = self.prepare([GTRXL / name]).acting_network.core
     self.assertEqual(type(core).__name__, 'TransformerXL')
@@ -279,7 +279,7 @@ class OfflineFilesTest(OfflineGinTest):
     self.assertEqual(gin.query_parameter('data/TMaze.corridor_length'), trained)
 
   @parameterized.parameters(*_ABLATIONS)
-  @pytest.mark.medium
+  @pytest.mark.long
   def test_ablation(self, experiment, settings):
     [model] = models.models([f'models/rate.gin+{settings}']).values()
     self.build(self.episodes(experiment), experiment, *model.gin_files,

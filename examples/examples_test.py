@@ -80,7 +80,7 @@ class ExamplesTest(absltest.TestCase):
     self.assertRegex(printed, r'with memory: [\d.]+ nats[^\n]*\nwithout memory: [\d.]+')
     self.assertIn('computes the same', printed)
 
-  @pytest.mark.medium
+  @pytest.mark.long
   def test_ppo_loop(self):
     self.assertRegex(run_short('ppo_loop', cwd=self.folder), r'1,024 steps, return \d')
 

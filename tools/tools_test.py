@@ -22,7 +22,7 @@ def _run(tool, *arguments):
 class ToolsTest(parameterized.TestCase):
 
   @parameterized.parameters(*_TOOLS)
-  @pytest.mark.medium
+  @pytest.mark.long
   def test_help(self, tool):
     done = _run(tool, '--help')
     self.assertEqual(done.returncode, 0, done.stderr)

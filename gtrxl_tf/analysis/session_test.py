@@ -97,7 +97,7 @@ class SessionTest(absltest.TestCase):
     self.assertIn('Going on from learner step 1', self.printed.getvalue())
     self.assertTrue(gtrxl_tf.Run(self.folder).done)
 
-  @pytest.mark.medium
+  @pytest.mark.long
   def test_recorded_episodes_are_learned_from(self):
     maze = environments.TMaze(corridor_length=8, seed=0)
     data = datasets.Specs(maze.observation_spec(), maze.action_spec())

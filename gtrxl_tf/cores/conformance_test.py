@@ -295,7 +295,7 @@ class ConformanceTest(Checks):
     self.assertLen(set(names), len(names), names)
 
   @parameterized.named_parameters(_DISTINCT)
-  @pytest.mark.medium
+  @pytest.mark.long
   def test_a_call_without_a_state_returns_the_outputs_of_one_with_it(self, name):
     core, _ = _make(name)
     inputs, is_first = _inputs(15, _T, core)
@@ -308,7 +308,7 @@ class ConformanceTest(Checks):
     self.assertAllClose(core(inputs[:, :4]), no_resets[:, :4], **_TOLERANCE)
 
   @parameterized.named_parameters(_DISTINCT)
-  @pytest.mark.medium
+  @pytest.mark.long
   def test_a_sequential_model_is_built_from_a_core(self, name):
     core, _ = _make(name)
     inputs, _ = _inputs(16, _T)

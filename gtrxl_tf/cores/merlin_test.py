@@ -187,7 +187,7 @@ class CoreTest(tf.test.TestCase):
     self.assertAllEqual(state.memory, other_state.memory)
     self.assertAllEqual(beliefs.context, other_beliefs.context)
 
-  @pytest.mark.medium
+  @pytest.mark.long
   def test_keras_trains_it_compiled_by_xla(self):
     core, (inputs, _) = _core(), _inputs(3)
     model = tf.keras.Sequential([core, tf.keras.layers.Dense(1)])

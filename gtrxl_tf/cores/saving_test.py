@@ -144,7 +144,7 @@ class SavingTest(tf.test.TestCase, parameterized.TestCase):
       ('gtrxl', _gtrxl),
       ('segments', lambda: cores.SegmentTransformer(1, 8, 2, 4, 8)),
       ('memoryless', lambda: cores.Memoryless(1, 7)))
-  @pytest.mark.medium
+  @pytest.mark.long
   def test_a_sequential_model_is_saved_and_loaded(self, make):
     inputs, _ = _data()
     before, after = self.path('before.keras'), self.path('after.keras')
@@ -259,7 +259,7 @@ class SavingTest(tf.test.TestCase, parameterized.TestCase):
         self.assertEqual(layer.dtype_policy.name, 'mixed_bfloat16', layer.name)
 
   @parameterized.parameters('model.keras', 'model.h5', 'model')
-  @pytest.mark.medium
+  @pytest.mark.long
   def test_the_policy_of_a_saved_model_is_not_that_of_the_program(self, name):
     if keras.IS_3 and name != 'model.keras':
       self.skipTest('Keras 3 saves models in one format.')

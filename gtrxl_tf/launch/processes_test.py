@@ -135,7 +135,7 @@ class ProcessesTest(parameterized.TestCase):
     self.assertEqual(stdout, 'True True\n', stderr)
 
   @parameterized.parameters(False, True)
-  @pytest.mark.medium
+  @pytest.mark.long
   def test_a_terminal_that_is_closed_ends_the_work_once(self, to_all):
     # If the tests run with nohup.
     process = self.start_run('wait_for_stop', 'signal.signal(signal.SIGHUP, signal.SIG_DFL)')

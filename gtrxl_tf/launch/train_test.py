@@ -669,7 +669,7 @@ class RunTest(parameterized.TestCase):
     self.assertIn("expected it below `if __name__ == '__main__':`", done.stdout)
     self.assertIn('Stopped: ', done.stderr)
 
-  @pytest.mark.medium
+  @pytest.mark.long
   def test_the_parts_of_a_run_may_exchange_unrolls_through_a_server(self):
     process = self.start("OnlineExperiment.transport = 'reverb'",
                          'OnlineExperiment.environment_steps = 1000')

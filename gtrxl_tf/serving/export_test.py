@@ -128,6 +128,7 @@ class ExportTest(parameterized.TestCase):
     self.assertLen(list(folder.parent.iterdir()), 1)
     self.assertTrue(tf.saved_model.contains_saved_model(str(folder)))
 
+  @pytest.mark.long
   def test_a_folder_of_something_else_is_refused(self):
     folder = pathlib.Path(self.create_tempdir().full_path)
     (folder / 'checkpoints').mkdir()

@@ -56,7 +56,7 @@ class StepsPerCallTest(tf.test.TestCase, parameterized.TestCase):
 
   # ED carries a state, and CQL has a target network, here copied at every second step.
   @parameterized.parameters(('ed', 1), ('cql', 1), ('ed', 2), ('cql', 2))
-  @pytest.mark.medium
+  @pytest.mark.long
   def test_a_call_of_several_steps_is_as_many_calls(self, name, num_replicas):
     if len(tf.config.list_logical_devices('CPU')) < num_replicas:
       self.skipTest('TensorFlow had started before the CPU could be split.')

@@ -83,7 +83,7 @@ class LocalInferenceTest(absltest.TestCase):
         server._policy._policies[server._actors.loaded % 2].variables, published[step]):
       tf.debugging.assert_equal(mine.numpy(), theirs)
 
-  @pytest.mark.medium
+  @pytest.mark.long
   def test_an_error_of_the_server_ends_the_learner(self):
     with socket.socket() as taken:
       taken.bind(('', self.rpc_port))
