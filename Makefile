@@ -107,10 +107,10 @@ ablations: .venv/core ## Draw the ablations of algorithm distillation; takes hou
 # In random order: make test ARGS='--random-order -v'. It prints a seed; to repeat the
 # order, make test ARGS='--random-order --random-order-seed=<seed>'.
 test test-medium test-all test-hostile test-newest wheel-check: export XLA_FLAGS ?= --xla_backend_optimization_level=0
-test: .venv/core ## Run the quick tests: about four minutes
+test: .venv/core ## Run the quick tests: two and a half minutes
 	$(PYTEST) $(TESTS) -m 'not medium and not long' $(ARGS) gtrxl_tf binaries tools examples
 
-test-medium: .venv/core ## Run the tests of a few seconds each: about seven minutes
+test-medium: .venv/core ## Run the tests of a few seconds each: about ten minutes
 	$(PYTEST) $(TESTS) -m medium $(ARGS) gtrxl_tf binaries tools examples
 
 test-all: .venv/core ## Run quick and medium tests, and those marked long
