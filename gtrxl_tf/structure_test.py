@@ -24,7 +24,7 @@ _BUDGETS = {
     'collecting': 838,
     'cores': 4143,
     'datasets': 2128,
-    'environments': 5138,
+    'environments': 5151,
     'launch': 1874,
     'losses': 1212,
     'networks': 3219,

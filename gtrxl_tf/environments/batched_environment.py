@@ -14,6 +14,7 @@ from gtrxl_tf.settings import config
 
 # What an environment may raise. Its sys.exit() must not end a run as if all were well.
 ERRORS = Exception, SystemExit
+_TEXTS = str, bytes
 
 _KEY = re.compile(r'[A-Za-z0-9_./-]+')
 _MASK = f'observation[{specs_lib.MASK!r}]'
@@ -245,6 +246,8 @@ class BatchedEnvironment:
     for i, time_step in enumerate(time_steps):
       try:
         step_type, reward, discount, observation = time_step
+        if isinstance(reward, _TEXTS) or isinstance(discount, _TEXTS):
+          raise TypeError('float() would make a number of it')
         if step_type not in _STEP_TYPES:
           raise ValueError('not a StepType')
         begins = step_type == _FIRST
@@ -303,9 +306,14 @@ class BatchedEnvironment:
     """Returns the number that a method of environment `i` returns; None as NaN."""
     try:
       value = method()
-      return float('nan') if value is None else float(value)
+      value = float('nan') if value is None else float(value)
     except ERRORS as error:
       raise self.failed(i, error, f'{name}()') from error
+    is_success = name == 'episode_success'
+    if np.isinf(value) or is_success and (value < 0 or value > 1):
+      raise self._misfit(i, f'{name}() = {value}: expected a '
+                         + ('number in [0, 1]' if is_success else 'finite number'))
+    return value
 
   def _write(self, arrays: list[np.ndarray], i: int, observation: Any, at_edge: bool) -> None:
     """Writes an observation of environment `i`, if structure, shape and dtype fit."""

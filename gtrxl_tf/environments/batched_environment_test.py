@@ -294,6 +294,7 @@ class BatchedEnvironmentTest(parameterized.TestCase):
        'observation = {.*}: expected an array of shape'),
       ('infinite_reward', dict(reward=np.inf), 'reward = inf: expected finite'),
       ('missing_reward', dict(reward=None), 'reward = None'),
+      ('text_as_reward', dict(reward='1.0'), "reward = '1.0', .*two numbers"),
       ('many_rewards', dict(reward=np.ones(3)), 'reward = array.*two numbers'),
       ('discount_out_of_range', dict(discount=1.5), r'discount = 1.5: .*\[0, 1\]'),
       ('nan_discount', dict(discount=np.nan), 'discount = nan'),
@@ -479,6 +480,21 @@ class BatchedEnvironmentTest(parameterized.TestCase):
     with self.assertRaisesRegex(
         batched_environment.EnvironmentFailed, '^environment 0.*SystemExit: 0'):
       getattr(batch, method)(*[[0]] * (method == 'step'))
+
+  @parameterized.parameters(
+      ('episode_return', np.inf, r'episode_return\(\) = inf: expected a finite number'),
+      ('episode_success', 5, r'episode_success\(\) = 5.0: expected a number in \[0, 1\]'))
+  def test_results_of_episodes_are_checked(self, method, value, message):
+    class Named(FakeEnvironment):
+      pass
+
+    setattr(Named, method, lambda _: value)
+    batch = batched_environment.BatchedEnvironment([Named()])
+    batch.reset()
+    batch.step([0])
+    with self.assertRaisesRegex(
+        batched_environment.EnvironmentFailed, f'^environment 0: {message}'):
+      batch.step([0])
 
   def test_environments_that_share_an_array_are_told_apart(self):
     shared = np.zeros(3, np.float32)

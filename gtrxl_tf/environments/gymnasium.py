@@ -122,7 +122,7 @@ class FromGymnasium(memory_task.Episodic):
   def __getattr__(self, name: str) -> Any:
     if name.startswith('_'):
       raise AttributeError(name)
-    with warnings.catch_warnings():  # Of gymnasium 0.29, which looks in each wrapper.
+    with warnings.catch_warnings():  # gymnasium 0.29 warns as it looks in each wrapper.
       warnings.simplefilter('ignore')
       found = self._task.get_wrapper_attr(name)
     if not callable(found):  # For example, the return so far.
@@ -140,15 +140,10 @@ class FromGymnasium(memory_task.Episodic):
     if not isinstance(stepped, tuple) or len(stepped) != 5:
       raise ValueError(f'{self._owner}.step returned {_came(stepped)}: expected '
                        'observation, reward, terminated, truncated and info')
-    observation, *outcome, info = stepped
-    try:
-      reward, terminated, truncated = (np.asarray(x).item() for x in outcome)
-      reward = float(reward)
-    except (TypeError, ValueError) as error:
-      raise ValueError(
-          f'{self._owner}.step returned reward = {_shown(outcome[0])}, terminated = '
-          f'{_shown(outcome[1])} and truncated = {_shown(outcome[2])}: expected a number '
-          'and two bools') from error
+    observation, reward, terminated, truncated, info = stepped
+    reward = float(self._number('reward', reward, 'a number'))
+    terminated = self._number('terminated', terminated, 'True or False')
+    truncated = self._number('truncated', truncated, 'True or False')
     observation = self._observation(observation, info, terminated, truncated)
     return memory_task.later_step(reward, observation, terminated, truncated)
 
@@ -190,6 +185,16 @@ class FromGymnasium(memory_task.Episodic):
     raise config.ConfigError(
         f'{self._owner}.reset returned {came}: expected observation and info, a dictionary, '
         'as in `return observation, {}`')
+
+  def _number(self, name: str, value: Any, expected: str) -> Any:
+    """Returns a number or bool that `step` returned, perhaps in an array of size 1."""
+    if isinstance(value, (float, bool)):
+      return value
+    number = np.asarray(value) if np.ndim(value) == 0 or np.size(value) == 1 else None
+    if number is None or number.dtype.kind not in 'biuf':
+      raise ValueError(f'{self._owner}.step returned {name} = {_shown(value)}: '
+                       f'expected {expected}')
+    return number.item()
 
   def _observation(self, value: Any, info: Mapping[str, Any], terminated: bool = False,
                    truncated: bool = False) -> Any:
@@ -300,7 +305,7 @@ def _cells(task: Any, seen: Any) -> dict[int, int]:
     return {}
   kinds = importlib.import_module('minigrid.core.constants').OBJECT_TO_IDX
 
-  def greatest(env: Any) -> dict[int, int]:  # Of all arrays of bytes.
+  def greatest(env: Any) -> dict[int, int]:  # The greatest value of each array of bytes.
     bytes_ = [id(space) for space in tree.flatten(env.observation_space)
               if np.any(getattr(space, 'high', 0) == 255)]
     if env is base:

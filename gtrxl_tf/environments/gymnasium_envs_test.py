@@ -430,16 +430,19 @@ class SpacesTest(parameterized.TestCase):
                      argument is not None)
 
   @parameterized.parameters(
-      (dict(reward=None), 'reward = None, terminated = False and .*: expected a number and'),
-      (dict(reward=np.zeros(2)), r'reward = array\(.*\), .*: expected a number'),
-      (dict(terminated=np.zeros(2, bool)), '.* terminated = array.* two bools'))
+      (dict(reward=None), 'reward = None: expected a number'),
+      (dict(reward='1'), "reward = '1': expected a number"),
+      (dict(reward=np.zeros(2)), r'reward = array\(.*\): expected a number'),
+      (dict(terminated=None), 'terminated = None: expected True or False'),
+      (dict(terminated=np.zeros(2, bool)), 'terminated = array.*: expected True or False'),
+      (dict(truncated='no'), "truncated = 'no': expected True or False"))
   def test_a_step_with_another_kind_of_value(self, values, message):
     task = Everything()
     returned = dict(reward=1.0, terminated=False, truncated=False)
     task.step = lambda action: (0, *{**returned, **values}.values(), {})
     environment = gymnasium.FromGymnasium(task)
     environment.reset()
-    with self.assertRaisesRegex(ValueError, f'^Everything.step returned {message}'):
+    with self.assertRaisesRegex(ValueError, f'^Everything.step returned {message}$'):
       environment.step(0)
 
   def test_numbers_may_come_in_arrays_of_one(self):
