@@ -82,11 +82,11 @@ def main() -> None:
   if len(envs) > 1:
     if sweep:
       program.refuse(f'--env={",".join(envs)} with --sweep: expected one of them')
-    (setting, *others), values = zip(*map(shortcuts.setting_of, envs))
-    if {setting} != {setting, *others}:
+    settings, values = zip(*map(shortcuts.setting_of, envs))
+    if len(set(settings)) > 1:
       program.refuse(f'--env={",".join(envs)}: expected ids alone, as CartPole-v1, or '
                      'classes alone, as TMaze')
-    sweep = f'{setting}={",".join(values)}'
+    sweep = f'{settings[0]}={",".join(values)}'
   files, bindings = experiment_flags.gin(''.join(envs[:1]), '')
   try:
     comparison = comparison_runs.Comparison(

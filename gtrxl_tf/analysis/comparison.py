@@ -19,7 +19,7 @@ from gtrxl_tf.training import curves
 _LEARNED = 0.9  # The share of the informed policy's return at which a task is learned.
 _SUCCEEDS = 0.95  # The share of its episodes in which a run that succeeds does.
 
-# As in rliable's examples. Its default of 50,000 takes seconds a cell.
+# rliable's examples use as many. Its default of 50,000 takes seconds a cell.
 _RESAMPLES = 2000
 
 _FINALS = (
@@ -32,7 +32,7 @@ class _Column(NamedTuple):
   title: str
   value: Callable[[runs_lib.Run], Optional[float]]
   format: str = '.2f'
-  mean_format: Optional[str] = ''  # By default the same; None: no mean is shown.
+  mean_format: Optional[str] = ''  # If empty, `format`; if None, no mean is shown.
   error: bool = False  # True if the mean is shown with its standard error.
 
 

@@ -33,7 +33,7 @@ _Panel = Optional[Callable[[plt.Axes], None]]  # Plots in a panel; None for no p
 
 
 def pictures(index: runs_lib.Index, title: str) -> Dict[str, Callable[[pathlib.Path], None]]:
-  """Returns the pictures that there are of a comparison: functions that write each.
+  """Returns a function for each picture of a comparison, which writes it to a path.
 
   `curves` of each run, at each value of a sweep; `finals`, final values at the values of a
   sweep, by task or, of runs without curves, by model; `training`, entropy and gradients
@@ -64,7 +64,7 @@ def _draw(path: pathlib.Path, title: str, rows: Sequence[Sequence[_Panel]], note
 
 
 def _draw_curves(index: runs_lib.Index, title: str, path: pathlib.Path) -> None:
-  """Draws returns or scores over steps and time, and what else there is of one point."""
+  """Draws the curves of a single point, and its tasks and learning processes, if any."""
   point, = index.points
   shown = _curves(point, index.models)
   measure = curves.measure_column(shown)
@@ -120,7 +120,7 @@ def _draw_progress(index: runs_lib.Index, title: str, path: pathlib.Path) -> Non
 
 
 def _draw_training(index: runs_lib.Index, title: str, path: pathlib.Path) -> None:
-  """Draws what tells why runs fail: the policy's entropy and the gradient's norm."""
+  """Draws the policy's entropy and the gradient's norm, which tell why runs fail."""
   def plot(measure: str, point: runs_lib.Point, panel: plt.Axes) -> None:
     runs = {model: point.metrics.get(model, []) for model in index.models}
     curves.plot(panel, runs, point.steps, measure=measure)
@@ -251,7 +251,6 @@ def _plot_processes(index: runs_lib.Index, point: runs_lib.Point, panel: plt.Axe
                       if run.processes] for model in index.models}
   source = [run.processes['source'] for run in point.runs if run.processes][:1]
   history_curves.plot(panel, {**by_model, 'source': source}, point.informed)
-  panel.set_ylabel('return of an episode')
 
 
 def _plot_tasks(index: runs_lib.Index, point: runs_lib.Point, panel: plt.Axes) -> None:

@@ -26,7 +26,7 @@ from gtrxl_tf.training import run_folder
 from gtrxl_tf.training import tensorboard
 
 _INDEX = 'runs.jsonl'
-_SECONDS_BETWEEN_LOOKS = 0.2  # At whether a run has ended.
+_SECONDS_BETWEEN_LOOKS = 0.2  # How often it checks whether a run has ended.
 _PICTURES = {'curves': ('comparison', 'Picture'), 'progress': ('progress', 'Curves of training'),
              'ranked': ('ranked', 'Ranked runs')}
 

@@ -225,7 +225,7 @@ def _recurrence(experiment: experiment_lib.Experiment, folder: run_folder.RunFol
 
 def _films(experiment: experiment_lib.Experiment, folder: run_folder.RunFolder, count: int
            ) -> str:
-  """Shows films above their attention, or what takes their place."""
+  """Shows films, and the attention of each step below its frame."""
   network = experiment.learned_network(experiment.restore_agent(folder.checkpoints))
   policy, sentences, episodes = experiment.make_policy(network), [], []
   for film in True, False:
@@ -261,7 +261,7 @@ def _caption(number: int, episode: films.Episode, task: str) -> str:
 
 
 def _facts(run: _Run) -> Dict[str, str]:
-  """Returns what there is to say about a run; values may be empty."""
+  """Returns facts about a run, by their names; those that are not known are empty."""
   folder, last = run.folder, dict(*run.found.metrics[-1:])
   stamp: Dict[str, str] = {}
   with contextlib.suppress(files.DamagedFile):  # The run may have no checkpoint.
@@ -356,13 +356,8 @@ def _curves(runs: Sequence[_Run]) -> str:
   sources = [run.found.processes['source'] for run in runs if run.found.processes]
   if sources:
     processes['source'] = sources[:1]
-
-  def plot_processes(panel: Any) -> None:
-    history_curves.plot(panel, processes, informed)
-    panel.set_ylabel('return of an episode')
-
-  picture = report_pictures.drawn(
-      curves.draw, main, '', informed, [plot_processes] * bool(processes), lines)
+  more = [lambda panel: history_curves.plot(panel, processes, informed)] * bool(processes)
+  picture = report_pictures.drawn(curves.draw, main, '', informed, more, lines)
   text = _figure(picture, 'Learning curves over steps and time')
   panels = {}
   for pattern in _COLUMNS:

@@ -77,7 +77,7 @@ class Run(NamedTuple):
     return self.metrics[-1][column] if self.metrics else 0.
 
   def floor(self, measure: str) -> float:
-    """Returns what the run counts as if it diverged."""
+    """Returns the value that the run counts as if it diverged."""
     return min([0., *(row[measure] for row in self.metrics if row.get(measure, 0) < 0)])
 
   def reported(self, column: str) -> Optional[float]:
@@ -186,13 +186,13 @@ class Index(NamedTuple):
 
   @property
   def has_curves(self) -> bool:
-    """Whether any run was evaluated more than once."""
+    """True if a run has returns from more than one point of its training."""
     return any(sum(not math.isnan(row['return']) for row in run.metrics) > 1
                for run in self.runs)
 
   @property
   def measures(self) -> List[str]:
-    """What the final values are; several if policies learn while they act."""
+    """The measures of final values; several if policies learn while they act."""
     if names := [name for name in _NORMALIZED
                  if any(name in point.normalized for point in self.points)]:
       return names
@@ -239,7 +239,7 @@ class Index(NamedTuple):
 
 
 def read_folder(folder: run_folder.RunFolder, model: str = '', seed: int = 0) -> Run:
-  """Reads what there is of a run in its folder."""
+  """Reads the files that a run has written so far."""
   config = folder.config.read_text(encoding='utf-8') if folder.config.exists() else ''
   return Run(
       model, seed, metrics_csv.read_metrics(folder.metrics),

@@ -151,8 +151,8 @@ class HiddenSequence:
     """Draws a sequence over `size` x `size` pads."""
     self.sequence = _draw_sequence(size, rng)
     self.num_lit = 0  # From the beginning of the sequence.
-    self.success = False  # Whether it was completed at least once.
-    self._num_rewarded = 0  # In the current repetition of the sequence.
+    self.success = False  # True once all pads were lit.
+    self._num_rewarded = 0  # Pads that gave a reward in this repetition of the sequence.
     lights = np.empty([size**2, size**2])
     lights[:, self.sequence] = np.tri(size**2, k=-1)
     self._lights = memory_task.constant_rows(lights)  # Indexed by how many are lit.

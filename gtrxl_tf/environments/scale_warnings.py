@@ -1,4 +1,4 @@
-"""Warnings of observations whose layout or scale teaches networks little."""
+"""Warnings about observations from whose layout or scale networks learn little."""
 
 from typing import Any, Callable, Sequence, Tuple
 
@@ -8,7 +8,7 @@ import numpy as np
 
 from gtrxl_tf.environments import specs as specs_lib
 
-# The scale of observations is looked at every so many steps, and judged after so many.
+# Steps between two looks at the scale of observations, and steps before it is judged.
 _STEPS_BETWEEN_LOOKS, _MANY_STEPS = 10, 100
 # Numbers without two bounds are large from here on: a network learns slowly from a scale of
 # 1,000, and not from 10,000. Bytes in this range are small, and scaled numbers in that.
@@ -25,7 +25,7 @@ class Scales:
 
   def look(self, arrays: Sequence[np.ndarray], kinds: Sequence[str], last: np.ndarray,
            num_steps: int, time: Callable[[int], str]) -> None:
-    """Logs a warning, once, of an array of some `specs.kind` that teaches networks little."""
+    """Logs one warning: of the first array of these `specs.kind`s with such a fault."""
     over = bool(last.any())
     if not kinds or not over and num_steps % _STEPS_BETWEEN_LOOKS != 2:
       return
@@ -43,7 +43,7 @@ class Scales:
 
 
 def _misshapen(name: str, spec: specs.Array) -> str:
-  """Says what to do with what seems to be an image in another layout; '' if none."""
+  """Says how to mend an array that seems to be an image in another layout; else ''."""
   shape, is_byte = spec.shape, spec.dtype == np.uint8
   is_image = is_byte if len(shape) == 2 else len(shape) == 3 and (
       shape[0] in specs_lib.COLOURS and (is_byte or spec.dtype.kind == 'f'))
@@ -57,7 +57,7 @@ def _misshapen(name: str, spec: specs.Array) -> str:
 
 def _off_scale(name: str, spec: specs.Array, values: np.ndarray, least: np.ndarray,
                greatest: np.ndarray, over: bool, time: Callable[[int], str]) -> str:
-  """Says why networks learn little from `values` `[E, ...]` or all so far; '' if not."""
+  """Says what is wrong with the scale of `values`, `[E, ...]`, or of all so far; else ''."""
   (low, high), (middle, half) = specs_lib.bounds(spec), specs_lib.middle_and_half(spec)
   _, scale = specs_lib.scaling(spec)
   is_far = np.abs(values - middle) > np.where(np.isinf(high - low), _LARGE, 3 * half)

@@ -111,7 +111,7 @@ def read_csv(path: pathlib.Path) -> Dict[str, Curve]:
 
 
 def plot(panel: plt.Axes, curves: Dict[str, Sequence[Curve]],
-         optimum: Optional[float] = None) -> None:
+         optimum: Optional[float] = None, measure: str = 'return of an episode') -> None:
   """Plots curves in a panel of a picture.
 
   Args:
@@ -119,6 +119,7 @@ def plot(panel: plt.Axes, curves: Dict[str, Sequence[Curve]],
     curves: by name: the curve of one run, drawn with its interval, or those of several
       runs, drawn with their mean.
     optimum: the return of an informed policy, drawn as a line.
+    measure: the label of the axis.
   """
   for i, (name, runs) in enumerate(curves.items()):
     style = curves_lib.style(i)
@@ -137,6 +138,7 @@ def plot(panel: plt.Axes, curves: Dict[str, Sequence[Curve]],
   if optimum is not None:
     curves_lib.draw_reference(panel, optimum)
   panel.set_xlabel('transitions')
+  panel.set_ylabel(measure)
 
 
 def draw(path: pathlib.Path, curves: Dict[str, Curve], title: str,
@@ -144,6 +146,5 @@ def draw(path: pathlib.Path, curves: Dict[str, Curve], title: str,
          ) -> None:
   """Draws curves in a new picture, see `plot`."""
   figure, panel = curves_lib.pyplot().subplots(figsize=(7, 4.5), layout='constrained')
-  plot(panel, {name: [curve] for name, curve in curves.items()}, optimum)
-  panel.set_ylabel(measure)
+  plot(panel, {name: [curve] for name, curve in curves.items()}, optimum, measure)
   curves_lib.save(figure, path, title, 'mean over environments, and its 95 % interval')
