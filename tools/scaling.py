@@ -7,23 +7,18 @@ r"""Measures how actors, queue and learner keep up with each other on this machi
       --gin_bindings='OnlineExperiment.num_actors = 510'
 
 The first prints a table with a row for each number of actors. The second prints how
-much data goes through Reverb, and the CPU time of moving it and of acting, from which
-you can estimate the needs of a larger run. It does not need DeepMind Lab; a stand-in
-gives its specs.
+much data goes between the parts, and the CPU time of acting, from which you can estimate
+the needs of a larger run. It does not need DeepMind Lab; a stand-in gives its specs.
 """
 
-import multiprocessing
 import statistics
 import sys
 import tempfile
 import time
-from typing import Any, Callable, List, NamedTuple, Sequence
+from typing import Any, List, NamedTuple, Sequence
 
 from absl import flags
 import gin
-import numpy as np
-import portpicker
-import psutil
 import tensorflow as tf
 
 from binaries import settings
@@ -32,10 +27,6 @@ from gtrxl_tf.launch import exit_codes
 from gtrxl_tf.launch import prepare
 from gtrxl_tf.launch import program
 from gtrxl_tf.launch import supervisor as supervisor_lib
-from gtrxl_tf.replay import lazy_reverb as reverb
-from gtrxl_tf.replay import reverb_writer
-from gtrxl_tf.replay import server as server_lib
-from gtrxl_tf.replay import unroll as unroll_lib
 from gtrxl_tf.replay import weights
 from gtrxl_tf.settings import config
 from gtrxl_tf.settings import seeds
@@ -51,9 +42,7 @@ flags.adopt_module_key_flags(settings)
 _ACTORS = flags.DEFINE_list('actors', '1,2,4,8', 'Numbers of actors.')
 _SECONDS = flags.DEFINE_float('seconds', 30, 'Seconds to measure each.', lower_bound=1)
 _TRAFFIC = flags.DEFINE_bool(
-    'traffic', False, 'Print the data that goes through Reverb instead.')
-_UNROLLS = flags.DEFINE_integer(
-    'unrolls', 8, 'With --traffic, how many to write and to sample.', lower_bound=1)
+    'traffic', False, 'Print the data that goes between the parts instead.')
 
 TITLES = ('actors', 'environments', 'environment steps/s', 'learner steps/s',
           'learner idle', 'data age, learner steps', 'oldest', 'allowed',
@@ -143,74 +132,6 @@ def traffic(experiment: experiment_lib.OnlineExperiment) -> Traffic:
                                     experiment.half_transfer)), size(call))
 
 
-class Rate(NamedTuple):
-  """CPU seconds for each unroll through a Reverb server on this machine."""
-  write: float         # By the writer,
-  server_write: float  # and by the server meanwhile.
-  read: float          # By the reader,
-  server_read: float   # and by the server meanwhile.
-
-
-def measure_reverb(experiment: experiment_lib.OnlineExperiment, num_unrolls: int
-                   ) -> Rate:
-  """Measures the CPU time to write and to sample unrolls.
-
-  The unrolls have random numbers, which cannot be compressed.
-
-  Args:
-    experiment: its unrolls have as many environments as an actor.
-    num_unrolls: items to write and to sample.
-  """
-  row = experiment.row_spec()
-  port = portpicker.pick_unused_port()
-  process = multiprocessing.get_context('spawn').Process(
-      target=_serve, daemon=True, args=(
-          port, row, experiment.unroll_length, experiment.memory_length, num_unrolls))
-  process.start()
-  server = psutil.Process(process.pid)
-  client = reverb.Client(f'localhost:{port}')
-  client.server_info(timeout=300)
-  random = np.random.default_rng(0)
-
-  def draw(spec: tf.TensorSpec) -> np.ndarray:
-    drawn = random.integers(0, 256, (*spec.shape, spec.dtype.size), np.uint8)
-    return drawn.view(spec.dtype.as_numpy_dtype)[..., 0]
-
-  rows = [tf.nest.map_structure(draw, row) for _ in range(32)]
-  writer = reverb_writer.ReverbWriter(
-      client, row, experiment.unroll_length, experiment.memory_length)
-  writer.open()
-
-  def cpu(work: Callable[[], None]) -> Sequence[float]:
-    before = time.process_time(), sum(server.cpu_times()[:2])
-    work()
-    after = time.process_time(), sum(server.cpu_times()[:2])
-    return [(y - x) / num_unrolls for x, y in zip(before, after)]
-
-  def write():
-    items = number = 0
-    while items < num_unrolls:
-      items += writer.append(rows[number % len(rows)])
-      number += 1
-    while not writer.wait(10_000):
-      pass
-
-  def read():
-    for _ in client.sample(reverb_writer.TABLE, num_unrolls, emit_timesteps=False):
-      pass
-
-  rate = Rate(*cpu(write), *cpu(read))
-  writer.close()
-  process.kill()
-  process.join()
-  return rate
-
-
-def _serve(port: int, row: unroll_lib.Unroll, unroll_length: int, memory_length: int,
-           queue_size: int) -> None:
-  server_lib.serve(port, row, unroll_length, memory_length, queue_size, []).wait()
-
-
 def measure_acting(experiment: experiment_lib.OnlineExperiment, num_steps: int
                    ) -> float:
   """Returns the median CPU seconds of an actor's step: its environments and network."""
@@ -233,7 +154,6 @@ def _print_traffic() -> None:
     tools.check_online(experiment, 'gin_file', settings.GIN_FILE.value)
     acting = measure_acting(experiment, num_steps=20)
   sizes = traffic(experiment)
-  rate = measure_reverb(experiment, _UNROLLS.value)
   num = experiment.environments_per_actor
   mebi = 2**20
   batch = experiment.batch_size * sizes.unroll
@@ -244,10 +164,6 @@ def _print_traffic() -> None:
        f'{batch / mebi:,.0f} MiB'),
       ('weights, for each actor and target update', f'{sizes.weights / mebi:.1f} MiB'),
       ('an environment step, with an inference server', f'{sizes.call / 1024:.1f} KiB'),
-      ('CPU time to write an unroll: writer, server',
-       f'{1e3 * rate.write / num:.1f} ms, {1e3 * rate.server_write / num:.1f} ms'),
-      ('CPU time to sample an unroll: reader, server',
-       f'{1e3 * rate.read / num:.1f} ms, {1e3 * rate.server_read / num:.1f} ms'),
       (f"CPU time of an actor's step in {num} environment(s)",
        f'{1e3 * acting:.1f} ms')):
     tools.print_row([what, value])

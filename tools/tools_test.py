@@ -35,8 +35,7 @@ class ToolsTest(parameterized.TestCase):
       ('scaling', [], 'Not started: --gin_file is missing: expected python -m '
        'tools.scaling --gin_file=gin/gtrxl/t_maze_30_cpu.gin --actors=1,2,4,8 '
        "--gin_bindings='OnlineExperiment.environments_per_actor = 8'\n"),
-      ('benchmark', ['--json=no/such/folder.json'], 'Not started: --json=no/such/'
-       'folder.json: expected a file in a folder that exists\n'))
+      ('benchmark', ['--batches=0'], 'Not started: --batches=0: expected numbers >= 1\n'))
   @pytest.mark.medium
   def test_arguments_that_are_missing_or_wrong_are_one_line(
       self, tool, arguments, expected):
@@ -55,13 +54,12 @@ class ToolsTest(parameterized.TestCase):
   @pytest.mark.long
   def test_traffic(self):
     done = _run(
-        'scaling', '--gin_file=gin/gtrxl/t_maze_30_cpu.gin', '--traffic', '--unrolls=2',
+        'scaling', '--gin_file=gin/gtrxl/t_maze_30_cpu.gin', '--traffic',
         '--gin_bindings=OnlineExperiment.environments_per_actor = 4')
     self.assertEqual(done.returncode, 0, done.stderr)
     rows = dict(line.strip('| ').split(' | ') for line in done.stdout.splitlines())
-    self.assertLen(rows, 8)
+    self.assertLen(rows, 6)
     for what in ('an environment step, written', 'an unroll, sampled with its memory',
-                 'CPU time to write an unroll: writer, server',
                  "CPU time of an actor's step in 4 environment(s)"):
       self.assertGreater(float(rows[what].split()[0]), 0, what)
 

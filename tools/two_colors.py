@@ -13,7 +13,7 @@ comparison, this plays without a pillar, so that no agent can know the colour:
 """
 
 import sys
-from typing import Any, List, NamedTuple, Sequence
+from typing import Any, List, Sequence
 
 import dm_env
 import numpy as np
@@ -27,24 +27,12 @@ from gtrxl_tf.training import experiment as experiment_lib
 from gtrxl_tf.training import run_folder
 
 
-class Counts(NamedTuple):
-  """The items that were taken in E episodes.
-
-  Attributes:
-    items: integers [E, I, 2]: right and wrong items (last axis) in I intervals.
-    returns: [E], of the episodes.
-    tasks: [E], the number of each episode's task.
-  """
-  items: np.ndarray
-  returns: np.ndarray
-  tasks: np.ndarray
-
-
 class Counted(environments.Wrapper):
   """A `VizdoomTwoColors` that keeps counts of the items taken.
 
   Attributes:
-    episodes: for each episode that ended, integers [I, 2] as in `Counts`.
+    episodes: for each episode that ended, integers [I, 2]: right and wrong items (last
+      axis) in I intervals.
   """
 
   def __init__(self, environment: environments.VizdoomTwoColors, starts: Sequence[int]):
@@ -58,9 +46,7 @@ class Counted(environments.Wrapper):
     super().__init__(environment)
     self.episodes: List[np.ndarray] = []
     self._starts = starts
-    self._num_steps = 0
-    self._taken = np.zeros(2, int)
-    self._counts = np.zeros([len(starts) + 1, 2], int)
+    self._taken: List[np.ndarray] = []  # Before each action of the episode, and now.
 
   def reset(self) -> dm_env.TimeStep:
     return self._counted(super().reset())
@@ -70,31 +56,31 @@ class Counted(environments.Wrapper):
 
   def _counted(self, time_step: dm_env.TimeStep) -> dm_env.TimeStep:
     if time_step.first():
-      self._num_steps = 0
-      self._taken = np.zeros_like(self._taken)
-      self._counts = np.zeros_like(self._counts)
-      return time_step
-    taken = np.array(self.items_taken)
-    interval = np.searchsorted(self._starts, self._num_steps, side='right')
-    self._counts[interval] += taken - self._taken
-    self._taken = taken
-    self._num_steps += 1
+      self._taken = [np.zeros(2, int)]
+    else:
+      self._taken.append(np.array(self.items_taken))
     if time_step.last():
-      self.episodes.append(self._counts)
+      steps = np.split(np.diff(self._taken, axis=0), self._starts)
+      self.episodes.append(np.array([step.sum(axis=0) for step in steps]))
     return time_step
 
 
-def count(experiment: experiment_lib.Experiment, policy: Any, starts: Sequence[int],
-          num_episodes: int) -> Counts:
-  """Plays `num_episodes` episodes and counts the items that are taken.
+def table(experiment: experiment_lib.Experiment, policy: Any, starts: Sequence[int],
+          num_episodes: int) -> str:
+  """Plays episodes of `VizdoomTwoColors`, and returns the shares of right items.
+
+  There is a row for each task, and a column for each interval, with the numbers of right
+  and wrong items in brackets. The last row has the means of the tasks' shares. An agent
+  that always takes items of one colour has a mean of 0.5 there, however long it lives
+  under each pillar. A share of no items is nan, and so is a mean with such a share.
 
   Args:
-    experiment: an experiment on `VizdoomTwoColors`, whose tasks are played.
+    experiment: an experiment, whose tasks are played.
     policy: a policy.
     starts: the starts of the intervals, see `Counted`.
     num_episodes: rounded up to a multiple of 50 if there are more than 50.
   """
-  made = []
+  made: List[Counted] = []
 
   def counted(environment: dm_env.Environment) -> Counted:
     made.append(Counted(environment, starts))
@@ -103,35 +89,23 @@ def count(experiment: experiment_lib.Experiment, policy: Any, starts: Sequence[i
   environment = experiment.make_environments(
       min(num_episodes, evaluation.NUM_ENVIRONMENTS), seeds.Stream.EVALUATION,
       wrap=counted)
-  played = evaluation.EpisodeEvaluator(
-      policy, environment, num_episodes).evaluate()
+  played = evaluation.EpisodeEvaluator(policy, environment, num_episodes).evaluate()
   environment.close()
   each = len(played.returns) // len(made)
   items = np.concatenate([of_one.episodes[:each] for of_one in made])
-  return Counts(items, np.array(played.returns), np.array(played.tasks))
-
-
-def describe(counts: Counts, starts: Sequence[int], task_names: Sequence[str]) -> str:
-  """Returns a table of the share of right items, with a row for each task.
-
-  There is a column for each interval, with the numbers of right and wrong items in
-  brackets. The last row has the means of the tasks' shares. An agent that always takes
-  items of one colour has a mean of 0.5 there, however long it lives under each pillar.
-  A share of no items is nan, and so is a mean with such a share.
-  """
+  returns, tasks = np.array(played.returns), np.array(played.tasks)
   rows = [['pillar', 'episodes', 'return', *(f'from {start}' for start in (0, *starts))]]
   rows.append(['---', *['--:'] * (len(rows[0]) - 1)])
   shares = []
-  for task, name in enumerate(task_names):
-    chosen = counts.tasks == task
-    taken = counts.items[chosen].sum(axis=0)
+  for task, name in enumerate(experiment.task_names):
+    chosen = tasks == task
+    taken = items[chosen].sum(axis=0)
     with np.errstate(invalid='ignore'):
       shares.append(taken[:, 0] / taken.sum(axis=1))
-    cells = [name, str(chosen.sum()), f'{counts.returns[chosen].mean():.2f}']
-    cells += [f'{share:.2f} ({right}, {wrong})'
-              for share, (right, wrong) in zip(shares[-1], taken)]
-    rows.append(cells)
-  rows.append(['mean', str(len(counts.tasks)), f'{counts.returns.mean():.2f}',
+    rows.append([name, str(chosen.sum()), f'{returns[chosen].mean():.2f}', *(
+        f'{share:.2f} ({right}, {wrong})'
+        for share, (right, wrong) in zip(shares[-1], taken))])
+  rows.append(['mean', str(len(tasks)), f'{returns.mean():.2f}',
                *(f'{share:.2f}' for share in np.mean(shares, axis=0))])
   return comparison.markdown(rows)
 
@@ -146,10 +120,9 @@ def main(root_dir: str, starts: str, *bindings: str) -> None:
   """
   folder = run_folder.RunFolder(root_dir)
   experiment = prepare.prepare([str(folder.config)], list(bindings))
-  policy = experiment.restore_policy(folder)
-  names = experiment.task_names
-  numbers = [int(start) for start in starts.split(',')]
-  print(describe(count(experiment, policy, numbers, 50 * len(names)), numbers, names))
+  print(table(experiment, experiment.restore_policy(folder),
+              [int(start) for start in starts.split(',')],
+              50 * len(experiment.task_names)))
 
 
 if __name__ == '__main__':

@@ -1,8 +1,8 @@
 """ViZDoom-Two-Colors: the colour of a pillar at the start shows which items heal.
 
 The task is that of *RATE* (section 4.1 and appendix B), after Sorokin et al. (2022) and
-Beeching et al. (2019). The scenario is this library's own: `tools/two_colors_wad.py` in
-the repository makes the WAD with its map and scripts.
+Beeching et al. (2019). The scenario is this library's own. The WAD has its map as text
+(UDMF) and its scripts as source (ACS) and as byte code, with numbers in three places.
 """
 
 import contextlib
