@@ -71,9 +71,6 @@ def checked_loss(method: str, returned: Any) -> Tuple[tf.Tensor, Mapping[str, An
 
 def check_batch(batch: Any, kind: type) -> None:
   """Checks that a batch has the type that a loss takes.
-
-  Raises:
-    TypeError: it has another type.
   """
   if not isinstance(batch, kind):
     raise TypeError(f'the batch has type {type(batch).__name__}: expected '

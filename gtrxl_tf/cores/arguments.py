@@ -30,9 +30,6 @@ def check(name: str, x: Any, sizes: Sequence[Optional[int]], expected: str
     x: tensor, array, or nested list. The shape of a list of tensors is not known.
     sizes: the expected size of each axis; None admits any.
     expected: the expected shape as text, for the message.
-
-  Raises:
-    ValueError: the shape differs.
   """
   leaves = tf.nest.flatten(x)
   ranks = {None if leaf is None else tf.TensorShape(getattr(leaf, 'shape', ())).rank
@@ -67,9 +64,6 @@ def fitted(name: str, nest: Any, specs: Any, batch_size: Optional[int], source: 
     specs: nest of `tf.TensorSpec`.
     batch_size: the expected batch size; None admits any.
     source: the methods that make such a nest, as text for the message.
-
-  Raises:
-    ValueError: the structure, or the shape or dtype of a tensor, differs.
   """
   plain = isinstance(nest, (list, tuple)) and not hasattr(nest, '_fields')
   leaves = tf.nest.flatten(nest)

@@ -67,9 +67,6 @@ def make_embedding(input_shape, width: int) -> Callable[[tf.Tensor], tf.Tensor]:
 
 def segment_slices(unroll_length: int, segment_length: int) -> List[slice]:
   """Returns the steps of each segment of an unroll.
-
-  Raises:
-    ValueError: the unroll does not consist of complete segments.
   """
   if unroll_length % segment_length:
     raise ValueError(
@@ -260,9 +257,6 @@ class Core(saving.SavableLayer, metaclass=abc.ABCMeta):
   def _pair(self, method: str, returned: Any, axes: Sequence[Optional[int]],
             expected: str) -> Tuple[tf.Tensor, Any]:
     """Checks what a subclass's method returned, and returns it.
-
-    Raises:
-      ValueError: it is not a pair of outputs, of the expected shape, and a nest.
     """
     name = f'{type(self).__name__}.{method}'
     if not (isinstance(returned, tuple) and len(returned) == 2):
@@ -355,9 +349,6 @@ class Core(saving.SavableLayer, metaclass=abc.ABCMeta):
 
   def _fitted_state(self, state, batch_size, name='state'):
     """Returns the state with its named tuples.
-
-    Raises:
-      ValueError: the state is not this core's.
     """
     specs = tf.nest.map_structure(
         lambda x, y: tf.TensorSpec(

@@ -171,9 +171,6 @@ class RelativeMultiHeadAttention(saving.SavableLayer):
 
     Returns:
       `[B, T, D]`.
-
-    Raises:
-      ValueError: the mask does not fit inputs and memory.
     """
     unroll_length, num_keys = inputs.shape[1], memory.shape[1] + inputs.shape[1]
     if mask.shape[1:] != (unroll_length, num_keys):

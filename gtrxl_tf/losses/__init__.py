@@ -1,4 +1,7 @@
-"""Losses as pure functions of tensors, without variables."""
+"""Losses as pure functions of tensors, without variables.
+
+Each raises a `ValueError` for shapes that do not fit and for numbers out of range.
+"""
 
 from gtrxl_tf.losses import averages
 from gtrxl_tf.losses import cql

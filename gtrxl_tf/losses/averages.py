@@ -17,9 +17,6 @@ def sum_over_replicas(x: tf.Tensor) -> tf.Tensor:
 
 def valid_steps(valid_mask: Optional[tf.Tensor], log_probs: tf.Tensor) -> tf.Tensor:
   """Returns `valid_mask` as bool, in the shape of `log_probs`; all true for None.
-
-  Raises:
-    ValueError: the mask has another shape.
   """
   if valid_mask is None:
     return tf.ones_like(log_probs, tf.bool)
@@ -47,9 +44,6 @@ class MaskedMean:
 
   def __call__(self, x: tf.Tensor) -> tf.Tensor:
     """Returns the mean of `x`, a float32 scalar.
-
-    Raises:
-      ValueError: `x` has another shape than the mask.
     """
     x = tf.cast(x, tf.float32)
     shapes.check('x', x, self._valid.shape, 'the mask')

@@ -32,9 +32,6 @@ def cql_loss(q_values: tf.Tensor, actions: tf.Tensor, targets: tf.Tensor, alpha:
 
   Returns:
     A CQLLoss. Values at steps outside the mask have no influence, but must be finite.
-
-  Raises:
-    ValueError: shapes differ.
   """
   q_values = tf.cast(q_values, tf.float32)
   actions = tf.convert_to_tensor(actions)
@@ -69,9 +66,6 @@ def double_q_targets(rewards: tf.Tensor, discounts: tf.Tensor, q_values: tf.Tens
 
   Returns:
     [B, T] float32.
-
-  Raises:
-    ValueError: shapes differ, or gamma is outside [0, 1].
   """
   if not 0 <= gamma <= 1:
     raise ValueError(f'gamma: expected a number in [0, 1], got {gamma!r}')

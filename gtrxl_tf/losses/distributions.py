@@ -20,9 +20,6 @@ def categorical_log_prob(logits: tf.Tensor, actions: tf.Tensor) -> tf.Tensor:
 
   Returns:
     [...] float32.
-
-  Raises:
-    ValueError: the shapes do not match.
   """
   logits = tf.cast(logits, tf.float32)
   actions = shapes.indices(actions)
@@ -41,9 +38,6 @@ def categorical_kl(target_logits: tf.Tensor, online_logits: tf.Tensor) -> tf.Ten
 
   Returns:
     [...] float32.
-
-  Raises:
-    ValueError: the shapes differ.
   """
   target = tf.nn.log_softmax(tf.cast(target_logits, tf.float32))
   online = tf.nn.log_softmax(tf.cast(online_logits, tf.float32))
@@ -65,9 +59,6 @@ def gaussian_log_prob(
 
   Returns:
     [...] float32, summed over the A dimensions.
-
-  Raises:
-    ValueError: the shapes differ.
   """
   mean, scale, actions = (tf.cast(x, tf.float32) for x in (mean, scale, actions))
   shapes.check('scale', scale, mean.shape, 'mean')
@@ -93,9 +84,6 @@ def gaussian_kl_mean(
 
   Returns:
     [...] float32, summed over the A dimensions: one multiplier constrains them all.
-
-  Raises:
-    ValueError: the shapes differ.
   """
   target_mean, target_scale, online_mean = (
       tf.cast(x, tf.float32) for x in (target_mean, target_scale, online_mean))
@@ -118,9 +106,6 @@ def gaussian_kl_scale(target_scale: tf.Tensor, online_scale: tf.Tensor) -> tf.Te
 
   Returns:
     [...] float32, summed over the A dimensions: one multiplier constrains them all.
-
-  Raises:
-    ValueError: the shapes differ.
   """
   target_scale = tf.cast(target_scale, tf.float32)
   online_scale = tf.cast(online_scale, tf.float32)

@@ -27,9 +27,6 @@ def pixel_control_rewards(frames: tf.Tensor, cell_size: int = 4) -> tf.Tensor:
     t to frame t + 1, which follows the action taken at t. If t is an episode's last
     step, the two frames belong to different episodes and `pixel_control_loss` ignores
     the change.
-
-  Raises:
-    ValueError: frames have another type or rank, or are smaller than a cell.
   """
   frames = tf.convert_to_tensor(frames)
   if not (frames.dtype == tf.uint8 or frames.dtype.is_floating):
@@ -80,9 +77,6 @@ def pixel_control_loss(
 
   Returns:
     [B] float32, the loss of each unroll.
-
-  Raises:
-    ValueError: shapes differ or have no step, or discount is outside [0, 1].
   """
   if not 0 <= discount <= 1:
     raise ValueError(f'discount: expected a number in [0, 1], got {discount!r}')

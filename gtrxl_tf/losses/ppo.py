@@ -78,9 +78,6 @@ def ppo_loss(
 
   Returns:
     A PPOLoss.
-
-  Raises:
-    ValueError: shapes differ, or clip_ratio is not positive.
   """
   if not clip_ratio > 0:
     raise ValueError(f'clip_ratio: expected a number > 0, got {clip_ratio!r}')

@@ -74,9 +74,6 @@ def r2d2_loss(
   Returns:
     An R2D2Loss. Gradients flow through `q_values` at the actions taken only, and only
     from `total_loss`.
-
-  Raises:
-    ValueError: shapes differ, or a number is outside its range.
   """
   q_values, target_q_values, rewards, weights = (
       tf.cast(x, tf.float32) for x in (q_values, target_q_values, rewards, weights))
@@ -148,9 +145,6 @@ def n_step_targets(rewards: tf.Tensor, discounts: tf.Tensor, values: tf.Tensor,
 
   Returns:
     [B, T] float32; meaningless where `is_last`.
-
-  Raises:
-    ValueError: shapes differ, or a number is outside its range.
   """
   if not 0 <= gamma <= 1:
     raise ValueError(f'gamma: expected a number in [0, 1], got {gamma!r}')
@@ -182,9 +176,6 @@ def priorities(td_errors: tf.Tensor, valid: tf.Tensor, eta: float = 0.9) -> tf.T
 
   Returns:
     [B]; 0 for a sequence without valid steps.
-
-  Raises:
-    ValueError: shapes differ, or eta is outside [0, 1].
   """
   if not 0 <= eta <= 1:
     raise ValueError(f'eta: expected a number in [0, 1], got {eta!r}')
@@ -210,9 +201,6 @@ def importance_weights(probabilities: tf.Tensor, table_sizes: tf.Tensor, beta: f
 
   Returns:
     [B] float32, at most 1.
-
-  Raises:
-    ValueError: shapes differ.
   """
   probabilities, table_sizes = (
       tf.cast(x, tf.float32) for x in (probabilities, table_sizes))

@@ -52,9 +52,6 @@ def n_step_returns(
 
   Returns:
     [B, T, ...] float32. No gradient flows through the returns.
-
-  Raises:
-    ValueError: shapes differ or have no step, or gamma or td_lambda is outside [0, 1].
   """
   for name, number in (('gamma', gamma), ('td_lambda', td_lambda)):
     if not 0 <= number <= 1:

@@ -13,9 +13,6 @@ def check(name: str, tensor: tf.Tensor, expected: Any, source: str = '') -> None
     tensor: the argument.
     expected: its shape; None is any size.
     source: where the expected shape comes from, for the message.
-
-  Raises:
-    ValueError: the shapes are not compatible.
   """
   expected = tf.TensorShape(expected)
   shape = tf.TensorShape(tensor.shape)

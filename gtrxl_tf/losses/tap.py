@@ -101,9 +101,6 @@ def tap_loss(predicted: tf.Tensor, steps: tf.Tensor, weights: tf.Tensor,
     codes: `[B, M, C]`, the codes nearest to the features; no gradient reaches them.
     prior_logits: `[B, M, K]`, the prior's for each code, from the codes before it.
     indices: `[B, M]`, the indices of the codes.
-
-  Raises:
-    ValueError: shapes differ.
   """
   features = tf.cast(features, tf.float32)
   for name, x, expected, source in (

@@ -78,10 +78,6 @@ def vmpo_loss(
 
   Returns:
     A VMPOLoss.
-
-  Raises:
-    ValueError: shapes differ, a constraint is not a triple, or top_fraction is outside
-      (0, 1].
   """
   if not 0 < top_fraction <= 1:
     raise ValueError(

@@ -47,9 +47,6 @@ def previous_action_and_reward(
     inputs: NetworkInputs, space: action_space.ActionSpace, dtype: tf.DType
 ) -> tf.Tensor:
   """Returns features `[..., D]` of previous action and reward; zeros on first steps.
-
-  Raises:
-    ValueError: the inputs differ in their batch size or number of steps.
   """
   axes = tf.TensorShape(inputs.is_first.shape)
   for name, value in inputs._asdict().items():

@@ -16,10 +16,6 @@ def batch_apply(function: Callable[[Any], tf.Tensor], inputs: Any,
 
   Returns:
     The function's result, with the leading axes in place of N.
-
-  Raises:
-    ValueError: a tensor has fewer axes than `batch_dims`, or their sizes differ from
-      those of the first tensor.
   """
   inputs = tf.nest.map_structure(tf.convert_to_tensor, inputs)
   leaves = tf.nest.flatten(inputs)

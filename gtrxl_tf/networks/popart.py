@@ -110,9 +110,6 @@ class PopArt(tf.Module):
 
     Returns:
       [B, T] float32.
-
-    Raises:
-      ValueError: the shapes do not match.
     """
     values, mean, scale = self._broadcast(values, tasks)
     return (values - mean) / scale
@@ -134,9 +131,6 @@ class PopArt(tf.Module):
 
     Returns:
       Sums about the current means, which are outdated after the next `update`.
-
-    Raises:
-      ValueError: the shapes do not match.
     """
     targets, mean, _ = self._broadcast(targets, tasks)
     valid = tf.cast(valid, tf.bool)
@@ -160,9 +154,6 @@ class PopArt(tf.Module):
     Args:
       sums: the sums of the global batch.
       layer: the last layer of the value head, kernel [H, K] and bias [K].
-
-    Raises:
-      ValueError: the layer does not have K outputs.
     """
     shapes.check('layer.kernel', layer.kernel, [None, self.num_tasks])
     # Every variable is read once, and its assignment depends on the value read, so that
