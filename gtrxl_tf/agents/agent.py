@@ -70,8 +70,7 @@ def checked_loss(method: str, returned: Any) -> Tuple[tf.Tensor, Mapping[str, An
 
 
 def check_batch(batch: Any, kind: type) -> None:
-  """Checks that a batch has the type that a loss takes.
-  """
+  """Checks that a batch has the type that a loss takes."""
   if not isinstance(batch, kind):
     raise TypeError(f'the batch has type {type(batch).__name__}: expected '
                     f'{kind.__name__} (replay/unroll.py)')

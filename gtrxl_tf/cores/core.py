@@ -66,8 +66,7 @@ def make_embedding(input_shape, width: int) -> Callable[[tf.Tensor], tf.Tensor]:
 
 
 def segment_slices(unroll_length: int, segment_length: int) -> List[slice]:
-  """Returns the steps of each segment of an unroll.
-  """
+  """Returns the steps of each segment of an unroll."""
   if unroll_length % segment_length:
     raise ValueError(
         f'inputs have {unroll_length} steps: expected a multiple of segment_length = '
@@ -256,8 +255,7 @@ class Core(saving.SavableLayer, metaclass=abc.ABCMeta):
 
   def _pair(self, method: str, returned: Any, axes: Sequence[Optional[int]],
             expected: str) -> Tuple[tf.Tensor, Any]:
-    """Checks what a subclass's method returned, and returns it.
-    """
+    """Checks what a subclass's method returned, and returns it."""
     name = f'{type(self).__name__}.{method}'
     if not (isinstance(returned, tuple) and len(returned) == 2):
       raise ValueError(f'{name} returned {type(returned).__name__}: expected a pair of '
@@ -348,8 +346,7 @@ class Core(saving.SavableLayer, metaclass=abc.ABCMeta):
     return self.cache(self.initial_state(batch_size))
 
   def _fitted_state(self, state, batch_size, name='state'):
-    """Returns the state with its named tuples.
-    """
+    """Returns the state with its named tuples."""
     specs = tf.nest.map_structure(
         lambda x, y: tf.TensorSpec(
             x.shape.most_specific_compatible_shape(y.shape), x.dtype),

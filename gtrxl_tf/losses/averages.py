@@ -16,8 +16,7 @@ def sum_over_replicas(x: tf.Tensor) -> tf.Tensor:
 
 
 def valid_steps(valid_mask: Optional[tf.Tensor], log_probs: tf.Tensor) -> tf.Tensor:
-  """Returns `valid_mask` as bool, in the shape of `log_probs`; all true for None.
-  """
+  """Returns `valid_mask` as bool, in the shape of `log_probs`; all true for None."""
   if valid_mask is None:
     return tf.ones_like(log_probs, tf.bool)
   valid = tf.cast(valid_mask, tf.bool)
@@ -43,8 +42,7 @@ class MaskedMean:
     self._count = sum_over_replicas(tf.reduce_sum(tf.cast(self._valid, tf.float32)))
 
   def __call__(self, x: tf.Tensor) -> tf.Tensor:
-    """Returns the mean of `x`, a float32 scalar.
-    """
+    """Returns the mean of `x`, a float32 scalar."""
     x = tf.cast(x, tf.float32)
     shapes.check('x', x, self._valid.shape, 'the mask')
     total = tf.reduce_sum(tf.where(self._valid, x, 0.))

@@ -46,8 +46,7 @@ def zero_inputs(observation_spec: Any, space: action_space.ActionSpace
 def previous_action_and_reward(
     inputs: NetworkInputs, space: action_space.ActionSpace, dtype: tf.DType
 ) -> tf.Tensor:
-  """Returns features `[..., D]` of previous action and reward; zeros on first steps.
-  """
+  """Returns features `[..., D]` of previous action and reward; zeros on first steps."""
   axes = tf.TensorShape(inputs.is_first.shape)
   for name, value in inputs._asdict().items():
     for x in tf.nest.flatten(value):
