@@ -5,6 +5,7 @@ import sys
 
 from absl.testing import absltest
 from absl.testing import parameterized
+import pytest
 import tensorflow as tf
 
 from gtrxl_tf.training import learner as learner_lib
@@ -15,6 +16,7 @@ from tools import learner_hlo
 class XlaRunnerTest(parameterized.TestCase):
 
   @parameterized.parameters(*tiny_agents_testing.AGENTS)
+  @pytest.mark.long
   def test_it_takes_the_step_that_tensorflow_takes(self, name):
     tiny = tiny_agents_testing.AGENTS[name]
     agent, batch = tiny.make(), tiny.batch(0)
