@@ -27,7 +27,7 @@ def _types() -> Dict[str, str]:
       or isinstance(node, ast.Assign) and 'Annotated[' in ast.unparse(node)]
   names = {}
   exec(compile(tree, str(_CONFIG), 'exec'), names)  # pylint: disable=exec-used
-  return {name: value.__metadata__[0].of(value.__origin__.__name__)
+  return {name: f'{value.__origin__.__name__} {value.__metadata__[0]}'
           for name, value in names.items() if hasattr(value, '__metadata__')}
 
 

@@ -27,8 +27,7 @@ def check_env(environment: Any, seconds: float = 5.0,
               show: Callable[[str], None] = print) -> List[str]:
   """Plays episodes with random actions, and says what training would meet.
 
-  It shows the spaces, how each observation is embedded, the episodes and the steps a
-  second, and then a line for each thing that would go wrong, with what to do.
+  It shows the spaces, the episodes and the speed, and what would go wrong, with what to do.
 
   Args:
     environment: the id of a gymnasium task, the name of a class in

@@ -5,8 +5,8 @@ import sys
 from typing import Callable, Optional
 
 from gtrxl_tf.settings import config
+from gtrxl_tf.settings import errors
 from gtrxl_tf.training import checkpoints
-from gtrxl_tf.training import learner
 from gtrxl_tf.training import run_folder
 from gtrxl_tf.training.online import actor
 
@@ -15,22 +15,13 @@ FAILED = 1
 REFUSED = 2  # The settings cannot be used, or the folder is in use.
 INTERRUPTED = 130
 
-
-class RunFailed(Exception):
-  """A run cannot continue. The message is one line."""
+RunFailed = errors.RunFailed
 
 
-_NOT_STARTED = config.ConfigError, run_folder.InUseError
-_STOPPED = RunFailed, actor.ActingFailed, learner.Diverged, learner.StepFailed
-
-
-def error_line(error: Exception) -> Optional[str]:
-  """Returns the line of an error that `returns_code` expects; None for any other."""
-  no_room = isinstance(error, OSError) and error.errno in run_folder.NO_ROOM
-  if no_room or isinstance(
-      error, (*_NOT_STARTED, *_STOPPED, checkpoints.SaveFailed)):
-    return str(error)
-  return None
+def is_expected(error: BaseException) -> bool:
+  """Returns whether `returns_code` prints an error as one line."""
+  return (isinstance(error, (config.ConfigError, RunFailed, actor.ActingFailed))
+          or isinstance(error, OSError) and error.errno in run_folder.NO_ROOM)
 
 
 def returns_code(function: Callable[..., Optional[int]]) -> Callable[..., int]:
@@ -42,18 +33,14 @@ def returns_code(function: Callable[..., Optional[int]]) -> Callable[..., int]:
   def wrapper(*args, **kwargs) -> int:
     try:
       code = function(*args, **kwargs)
-    except _NOT_STARTED as error:
-      print(f'Not started: {error}', file=sys.stderr)
-      return REFUSED
-    except _STOPPED as error:
-      print(f'Stopped: {error}', file=sys.stderr)
-      return FAILED
-    except (checkpoints.SaveFailed, OSError) as error:
-      if isinstance(error, OSError) and error.errno not in run_folder.NO_ROOM:
+    except Exception as error:  # pylint: disable=broad-exception-caught
+      if not is_expected(error):
         raise
-      print(f'Stopped: {error}. Free some space and run the same command again.',
-            file=sys.stderr)
-      return FAILED
+      refused = isinstance(error, config.ConfigError)
+      advice = ('. Free some space and run the same command again.'
+                if isinstance(error, (checkpoints.SaveFailed, OSError)) else '')
+      print(f'{"Not started" if refused else "Stopped"}: {error}{advice}', file=sys.stderr)
+      return REFUSED if refused else FAILED
     return DONE if code is None else code
 
   return wrapper

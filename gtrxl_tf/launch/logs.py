@@ -56,10 +56,6 @@ def kept(path: pathlib.Path, prints: bool = False) -> Iterator[None]:
       sys.stderr = stderr
 
 
-def _unbuffered(file: io.FileIO) -> TextIO:
-  return io.TextIOWrapper(file, 'utf-8', errors='replace', write_through=True)
-
-
 class _LogOrConsole(io.FileIO):
   """Writes to file descriptor 2 or, if its disk is full, to another one."""
 
@@ -72,6 +68,10 @@ class _LogOrConsole(io.FileIO):
       return super().write(data)
     except OSError:
       return os.write(self._console, data)
+
+
+def _unbuffered(file: io.FileIO) -> TextIO:
+  return io.TextIOWrapper(file, 'utf-8', errors='replace', write_through=True)
 
 
 def _set_handlers(root: logging.Logger, stderr: TextIO) -> None:

@@ -8,7 +8,6 @@ import textwrap
 from absl.testing import absltest
 
 from gtrxl_tf import testing
-from gtrxl_tf.launch import logs
 
 _ROOT = pathlib.Path(__file__).parents[2]
 
@@ -86,12 +85,6 @@ class LogsTest(absltest.TestCase):
       self.run_code(f'os.write(2, b"{line.decode()}")')
     self.assertEqual(self.path.read_text(), 'one\ntwo\n')
 
-  def test_without_a_file_all_is_on_the_console(self):
-    code, console = self.run_code(
-        'os.write(2, b"chatter\\n")\nlogging.warning("a warning")\nundo()',
-        path='/proc/no_such_folder/part.log')
-    self.assertEqual((code, console), (0, 'chatter\nWARNING:absl:a warning\n'))
-
   def test_a_full_disk_is_no_error(self):
     disk = testing.small_disk(self, 64)
     path = disk / 'part.log'
@@ -99,13 +92,6 @@ class LogsTest(absltest.TestCase):
     with testing.full(disk):
       code, console = self.run_code('logging.warning("a warning")\nundo()', path)
     self.assertEqual((code, console), (0, 'WARNING: a warning\n'))
-
-  def test_within_a_context(self):
-    stderr = sys.stderr
-    with logs.kept(self.path):
-      pass
-    self.assertIs(sys.stderr, stderr)
-    self.assertEqual(self.path.read_text(), '')
 
 
 if __name__ == '__main__':

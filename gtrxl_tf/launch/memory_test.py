@@ -11,7 +11,6 @@ from absl.testing import absltest
 from absl.testing import parameterized
 import gin
 import pytest
-import tensorflow as tf
 
 from gtrxl_tf import machine
 from gtrxl_tf.launch import prepare
@@ -34,9 +33,7 @@ class LimitsTest(parameterized.TestCase):
     self.addCleanup(gin.clear_config)
 
   @parameterized.parameters(
-      ('TransformerXL.mlp_dim = 1_000_000_000', 'the network\'s variables need at least '
-       '[0-9,.]+ GiB, with .*kernel.* of shape .*1000000000.*this machine has [0-9,.]+ GiB'),
-      ('TransformerXL.model_dim = 10_000_000_000_000', 'variables need at least'),
+      ('TransformerXL.model_dim = 10_000_000_000_000', ''),
       ('TransformerXL.memory_length = 100_000_000', 'expected an integer >= 1 and <= 100000$'),
       ('OnlineExperiment.unroll_length = 1_000_000', 'expected an integer >= 1 and <= 100000$'),
       ('TransformerXL.num_layers = 1_000_000', '^TransformerXL.num_layers = 1000000: '
@@ -51,15 +48,6 @@ class LimitsTest(parameterized.TestCase):
     self.assertLess(time.process_time() - start, 30)
     grown = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before
     self.assertLess(grown, 2**20)  # 1 GiB; ru_maxrss is in KiB.
-
-  def test_variables_are_counted_together(self):
-    with mock.patch.object(machine, 'free_bytes', return_value=2000.):
-      with prepare.checked_variables():
-        tf.keras.layers.Dense(4).build([None, 25])  # 416 bytes.
-        tf.keras.layers.Dense(4).build([None, 25])
-        with self.assertRaisesRegex(config.ConfigError, 'need at least'):
-          tf.keras.layers.Dense(4).build([None, 25])
-      tf.keras.layers.Dense(4).build([None, 25])
 
   @pytest.mark.medium
   def test_a_run_whose_batch_does_not_fit_is_not_started(self):
@@ -82,14 +70,6 @@ class LimitsTest(parameterized.TestCase):
       with self.assertRaisesRegex(
           config.ConfigError, 'a batch of [0-9,]+ and the unrolls of 2'):
         prepare.check_batch(experiment)
-
-  def test_the_memory_of_a_batch_and_the_queue_count(self):
-    bindings = ['OnlineExperiment.batch_size = 32_000', 'OnlineExperiment.num_actors = 2',
-                "OnlineExperiment.transport = 'reverb'"]
-    experiment = prepare.prepare([_GIN_FILE], bindings, check=False)
-    unrolls = tf.nest.flatten(experiment.unroll_signature())
-    self.assert_needs(experiment, 2 * experiment.items_per_batch * sum(
-        spec.shape.num_elements() * spec.dtype.size for spec in unrolls))
 
   @parameterized.parameters(600, 10**6)  # The table is not full, or full.
   def test_the_memory_of_rings_and_of_a_replay_table_counts(self, run):

@@ -51,8 +51,7 @@ class Settings(NamedTuple):
     threads: the threads of TensorFlow, see `devices.set_threads`.
     supervised: whether the process that started the part supervises it, and has checked
       the settings.
-    failure: a file for the error that ends the part: one line, and the traceback. What
-      the process prints is then the line alone. None to print unexpected errors whole.
+    failure: a file for the error that ends the part, see `failure_recorded`.
   """
   gin_files: Sequence[str] = ()
   gin_bindings: Sequence[str] = ()
@@ -114,10 +113,10 @@ def play(settings: Settings, inference: str, process: int, start: int) -> None:
   with _started('actor', settings, check=False) as part:
     experiment = part.experiment
     placed = experiment.inference or placement.Inference()
-    indices = placed.actors_of(process, experiment.num_actors)
     environment_host.EnvironmentHost(
-        experiment, reconnect.check_address(inference, 'inference'), indices,
-        part.should_stop, start, part.gauges).run()
+        experiment, reconnect.check_address(inference, 'inference'),
+        placed.actors_of(process, experiment.num_actors), part.should_stop, start,
+        part.gauges).run()
 
 
 @exit_codes.returns_code
@@ -135,7 +134,7 @@ def learn(settings: Settings, server: str, root_dir: str,
           inference: Optional[trainer.InferenceAddress] = None) -> None:
   """Runs the learner of a supervised run, with the Reverb server at HOST:PORT."""
   folder = run_folder.RunFolder(root_dir)
-  with _started('learner', settings) as part, folder.written_by('learner'):
+  with _started('learner', settings) as part, folder.one_learner():
     train(part.experiment, trainer.Process(
         folder, tf.distribute.get_strategy(), part.should_stop, server, part.gauges,
         inference=inference))
@@ -143,10 +142,7 @@ def learn(settings: Settings, server: str, root_dir: str,
 
 @exit_codes.returns_code
 def evaluate(settings: Settings, server: str, root_dir: str) -> None:
-  """Runs an evaluator of the weights at a Reverb server, HOST:PORT.
-
-  Without `settings.failure`, an error that ends it is in `failures/` of `root_dir`.
-  """
+  """Runs an evaluator of the weights at a Reverb server, HOST:PORT."""
   folder = run_folder.RunFolder(root_dir)
   if settings.failure is None:
     settings = settings._replace(failure=str(folder.failures / 'evaluator.txt'))
@@ -163,10 +159,9 @@ def _started(name: str, settings: Settings, check: bool = True) -> Iterator[_Par
   devices.set_threads(settings.threads)
   # One heap for each thread that computes. Threads of Reverb's clients can share them.
   machine.limit_heaps(max(2, settings.threads or os.cpu_count()))
-  asked_to_stop = (
-      signals.stop_requested_by_parent() if settings.supervised
-      else signals.stop_requested())
-  with asked_to_stop as should_stop, keepalive.keep_alive(), failure_recorded(
+  asked_to_stop = (signals.stop_requested_by_parent if settings.supervised
+                   else signals.stop_requested)
+  with asked_to_stop() as should_stop, keepalive.keep_alive(), failure_recorded(
       name, settings.failure):
     experiment = prepare.prepare(
         settings.gin_files, settings.gin_bindings, check=check and not settings.supervised)
@@ -183,31 +178,26 @@ def failure_recorded(name: str, path: Union[str, os.PathLike, None],
                      unexpected_only: bool = False) -> Iterator[None]:
   """Writes the error that ends the context into a file, as one line and a traceback.
 
+  An error that `exit_codes` does not expect becomes a `RunFailed` with that line.
+
   Args:
     name: the beginning of the line, such as the name of a part; '' for none.
     path: the file. None to leave errors as they are.
-    unexpected_only: whether to leave the errors that `exit_codes.returns_code` expects
-      unchanged.
-
-  Raises:
-    exit_codes.RunFailed: an error that `exit_codes.returns_code` does not expect, as a line.
+    unexpected_only: whether to write no file for an error that is expected.
   """
   try:
     yield
   except Exception as error:
     if isinstance(error.__cause__, environments.EnvironmentFailed):
       error = error.__cause__  # `prepare` refused the environment.
-    line, where = exit_codes.error_line(error), ''
-    expected = line is not None
-    if path is None:
+    expected = exit_codes.is_expected(error)
+    if path is None or expected and unexpected_only:
       raise error
-    if expected and unexpected_only:
-      raise
-    path = pathlib.Path(path)
-    kind = ('' if isinstance(error, environments.EnvironmentFailed)
-            else f'{type(error).__name__}: ')
-    name = f'{name}: ' if name else ''
-    line = line or f'{name}{kind}{config.one_line(error)}'
+    path, line, where = pathlib.Path(path), str(error), ''
+    if not expected:
+      kind = ('' if isinstance(error, environments.EnvironmentFailed)
+              else f'{type(error).__name__}: ')
+      line = f'{name}{": " if name else ""}{kind}{config.one_line(error)}'
     with contextlib.suppress(OSError):  # A full disk is not worth another error.
       # An error in the settings must not create a run's folder.
       path.parent.mkdir(parents=not expected, exist_ok=True)

@@ -8,7 +8,6 @@ from unittest import mock
 from absl.testing import absltest
 import gin
 
-from gtrxl_tf import environments
 from gtrxl_tf.environments import action_recall
 from gtrxl_tf.launch import parts
 
@@ -55,21 +54,6 @@ class FailureTest(absltest.TestCase):
     code, stderr = self.act(
         KeyError('door'), failure=str(self.root / 'no_folder' / 'actor_0.txt'))
     self.assertEqual((code, stderr), (1, f'Stopped: actor: {_LINE}\n'))
-
-  def test_an_evaluator_has_a_file_of_its_own(self):
-    stderr = io.StringIO()
-    with contextlib.redirect_stderr(stderr), mock.patch.object(
-        action_recall.ActionRecall, '__init__', side_effect=KeyError('door')):
-      code = parts.evaluate(
-          parts.Settings([_GIN_FILE]), 'localhost:1', str(self.root / 'run'))
-    path = self.root / 'run' / 'failures' / 'evaluator.txt'
-    self.assertEqual((code, stderr.getvalue()), (
-        1, f'Stopped: evaluator: {_LINE} (traceback: {path})\n'))
-    self.assertIn('in make_environments', path.read_text())
-
-  def test_without_a_file_the_error_is_raised(self):
-    with self.assertRaisesRegex(environments.EnvironmentFailed, _LINE):
-      self.act(KeyError('door'))
 
 
 if __name__ == '__main__':

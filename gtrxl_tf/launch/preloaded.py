@@ -1,6 +1,18 @@
-"""Imports, in the fork server, what a run's processes need; see `processes`."""
+"""Imports, in the fork server, what the parts of a run need; see `processes`."""
 
-from gtrxl_tf.launch import processes
+import gc
+import importlib
+import signal
 
-# Reverb, which offline training does not need, may be missing.
-processes.preload('tensorflow', 'gtrxl_tf.launch.train', 'reverb')
+for signum in signal.SIGINT, signal.SIGHUP:  # A terminal sends them to all processes.
+  signal.signal(signum, signal.SIG_IGN)
+# A SIGTERM that all processes get must not end the fork server; parts unblock it.
+signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
+gc.disable()  # Collecting takes a quarter of the time, and nearly all objects stay.
+try:
+  # Reverb may be missing, and comes last: the fork server ignores an ImportError.
+  for module in 'tensorflow', 'gtrxl_tf.launch.parts', 'reverb':
+    importlib.import_module(module)
+finally:
+  gc.freeze()  # Pages that the collector does not touch stay shared.
+  gc.enable()

@@ -1,9 +1,7 @@
 """Reads settings, and makes an experiment that works and fits in this machine's memory."""
 
-import contextlib
 import inspect
-import math
-from typing import Any, Callable, Iterator, Sequence
+from typing import Callable, Sequence
 
 import gin
 import tensorflow as tf
@@ -31,11 +29,7 @@ def experiment_kind(
     experiment: Callable[..., experiment_lib.Experiment] = (
         online_experiment.OnlineExperiment)
     ) -> Callable[..., experiment_lib.Experiment]:
-  """Returns the kind of experiment that the settings name.
-
-  Args:
-    experiment: the kind, as in `train.experiment = @OfflineExperiment`.
-  """
+  """Returns the kind of experiment, as in `train.experiment = @OfflineExperiment`."""
   return experiment
 
 
@@ -61,8 +55,7 @@ def prepare(gin_files: Sequence[str], gin_bindings: Sequence[str], check: bool =
     experiment.settings = differences.given()
     try:
       if check:
-        with checked_variables():
-          experiment.check()
+        experiment.check()
     finally:
       experiment.close_prototype()
   except (ValueError, TypeError, OverflowError, MemoryError,
@@ -86,43 +79,12 @@ def _check_settings_are_of(kind: Callable[..., experiment_lib.Experiment]) -> No
           f'@{kind.__name__}: expected train.experiment = @{other.__name__}')
 
 
-@contextlib.contextmanager
-def checked_variables() -> Iterator[None]:
-  """Checks, before each variable is made in this context, that there is memory for all.
-
-  Variables may take half of the free memory, since their gradients need as much again.
-  """
-  free, needed = machine.free_bytes(), 0
-
-  def create(create_next: Any, **settings) -> Any:
-    nonlocal needed
-    shape = tf.TensorShape(settings.get('shape'))
-    if shape.is_fully_defined():
-      dtype = tf.as_dtype(settings.get('dtype') or tf.float32)
-      needed += math.prod(shape) * dtype.size
-      if 2 * needed > free:
-        raise config.ConfigError(
-            f"the network's variables need at least {_gib(needed)}, with "
-            f'{settings.get("name")} of shape {list(shape)}; this machine has '
-            f'{_gib(free)} left for them and as many gradients: expected smaller or '
-            'fewer layers')
-    return create_next(**settings)
-
-  with tf.variable_creator_scope(create):
-    yield
-
-
 def check_batch(experiment: experiment_lib.Experiment) -> None:
-  """Checks that a batch, and what the processes share, fit in free memory.
+  """Checks that a batch and what the processes of an online run share fit in free memory.
 
-  Also checks that the time steps of an actor fit in a call to an inference server.
-
-  Only the data is counted: all columns of `Unroll` with the memory's records, in a batch,
-  in the actors' rows or Reverb's queue, and in a replay table. The learner's activations
-  often take more.
-
-  Args:
-    experiment: an online experiment, all of whose processes will be on this machine.
+  Only the data is counted: a batch of unrolls, the actors' rows or Reverb's queue, and a
+  replay table. The learner's activations often take more. A call to an inference server
+  must hold the time steps of an actor, too.
   """
   if experiment.inference is not None:
     inference_call.check_size(experiment)
@@ -142,9 +104,6 @@ def check_batch(experiment: experiment_lib.Experiment) -> None:
   if needed > free:
     raise config.ConfigError(
         f'a batch of {experiment.batch_size:,} and the unrolls of {experiment.num_actors} '
-        f'actor(s) need at least {_gib(needed)}; this machine has {_gib(free)} left: '
-        'expected a smaller batch_size, unroll_length, queue_batches or Replay.capacity')
-
-
-def _gib(number: float) -> str:
-  return f'{number / 2**30:,.1f} GiB'
+        f'actor(s) need at least {needed / 2**30:,.1f} GiB; this machine has '
+        f'{free / 2**30:,.1f} GiB left: expected a smaller batch_size, unroll_length, '
+        'queue_batches or Replay.capacity')

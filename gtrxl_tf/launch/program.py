@@ -33,22 +33,21 @@ class _QuietTensorFlow:
     sys.meta_path.remove(self)
     spec = importlib.util.find_spec(name)
     if spec and shutil.which('sed') and os.environ['TF_CPP_MIN_LOG_LEVEL'] != '0':
-      spec.loader.exec_module = self._quiet(spec.loader.exec_module)
-    return spec
+      execute = spec.loader.exec_module
 
-  def _quiet(self, execute: Callable[[types.ModuleType], None]
-             ) -> Callable[[types.ModuleType], None]:
-    def quietly(module: types.ModuleType) -> None:
-      stderr = os.dup(2)
-      with subprocess.Popen(['sed', '-u', _NOISE], stdin=subprocess.PIPE,
-                            stdout=stderr) as sed:
-        os.dup2(sed.stdin.fileno(), 2)
-        try:
-          execute(module)
-        finally:
-          os.dup2(stderr, 2)
-          os.close(stderr)
-    return quietly
+      def quietly(module: types.ModuleType) -> None:
+        stderr = os.dup(2)
+        with subprocess.Popen(['sed', '-u', _NOISE], stdin=subprocess.PIPE,
+                              stdout=stderr) as sed:
+          os.dup2(sed.stdin.fileno(), 2)
+          try:
+            execute(module)
+          finally:
+            os.dup2(stderr, 2)
+            os.close(stderr)
+
+      spec.loader.exec_module = quietly
+    return spec
 
 
 sys.meta_path.insert(0, _QuietTensorFlow())
@@ -65,6 +64,7 @@ def run(main: Callable[..., None]) -> None:
       parameter, it gets the arguments that follow no flag; at least one is needed.
   """
   takes = main.__code__.co_varnames[:main.__code__.co_argcount]
+  description = main.__globals__['__doc__']
   if takes:
     flags.FLAGS.set_gnu_getopt()  # Flags may follow such arguments.
 
@@ -72,26 +72,15 @@ def run(main: Callable[..., None]) -> None:
     try:
       name, *others = flags.FLAGS(argv)
     except flags.Error as error:
-      refuse(_explained(error, main.__globals__['__doc__']))
+      missing = re.search(r'Flag (--\w+) must have a value other than None', str(error))
+      refuse(_missing(missing[1], description) if missing else str(error))
     except SystemExit:  # absl exits with 1 after the help.
       sys.exit(0)
     for flag in map(flags.FLAGS.__getitem__, flags.FLAGS):
       if flag.present:
-        flag.value = _expanded(flag.value)
-      if flag.present > 1 and not isinstance(flag, (flags.MultiFlag, flags.BooleanFlag)):
-        # absl would use the last.
-        refuse(f'--{flag.name} is given {flag.present} times: expected it once')
-      if flag.name.endswith('_dir') and flag.present:
-        if not flag.value:  # It would be the working folder.
-          refuse(f'--{flag.name} is empty: expected a folder')
-        if '://' in flag.value:
-          refuse(f'--{flag.name}={flag.value}: expected a folder on a disk: a bucket has '
-                 'no locks, renames and appends')
-      if flag.name.endswith('host') and flag.present and not flag.value:
-        # Servers would listen on all interfaces.
-        refuse(f'--{flag.name} is empty: expected a host, or 0.0.0.0 for all interfaces')
+        _check(flag)
     if takes and not others:
-      refuse(_missing(takes[0].upper(), main.__globals__['__doc__']))
+      refuse(_missing(takes[0].upper(), description))
     if others and not takes:  # absl would ignore them.
       refuse(f'{others[0]!r} follows no flag: expected --FLAG=VALUE, quoted if it has '
              'spaces')
@@ -104,16 +93,26 @@ def run(main: Callable[..., None]) -> None:
     sys.exit(130)
 
 
+def _check(flag: flags.Flag) -> None:
+  """Expands a ~ in the value of a flag that is given, and refuses values without use."""
+  flag.value = _expanded(flag.value)
+  if flag.present > 1 and not isinstance(flag, (flags.MultiFlag, flags.BooleanFlag)):
+    # absl would use the last.
+    refuse(f'--{flag.name} is given {flag.present} times: expected it once')
+  if flag.name.endswith('_dir') and not flag.value:  # It would be the working folder.
+    refuse(f'--{flag.name} is empty: expected a folder')
+  if flag.name.endswith('_dir') and '://' in flag.value:
+    refuse(f'--{flag.name}={flag.value}: expected a folder on a disk: a bucket has no '
+           'locks, renames and appends')
+  if flag.name.endswith('host') and not flag.value:  # It would be all interfaces.
+    refuse(f'--{flag.name} is empty: expected a host, or 0.0.0.0 for all interfaces')
+
+
 def _expanded(value: Any) -> Any:
-  """Expands a ~ in the value of a flag; shells do not, after a "="."""
+  """Expands a ~, which shells do not after a "="."""
   if isinstance(value, list):
     return [*map(_expanded, value)]
   return os.path.expanduser(value) if isinstance(value, str) else value
-
-
-def _explained(error: flags.Error, description: str) -> str:
-  missing = re.search(r'Flag (--\w+) must have a value other than None', str(error))
-  return _missing(missing[1], description) if missing else str(error)
 
 
 def _missing(what: str, description: str) -> str:

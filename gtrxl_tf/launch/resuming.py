@@ -4,17 +4,12 @@ import contextlib
 import functools
 from typing import Dict, Iterator, List, Optional
 
-import tensorflow as tf
-
 from gtrxl_tf import files
 from gtrxl_tf.settings import config
 from gtrxl_tf.settings import differences
 from gtrxl_tf.training import checkpoints
 from gtrxl_tf.training import experiment as experiment_lib
 from gtrxl_tf.training import run_folder
-
-# The name of the environment steps in a checkpoint, see `OnlineTrainer`.
-_ENVIRONMENT_STEPS = 'environment_steps/.ATTRIBUTES/VARIABLE_VALUE'
 
 _HEADING = b'# Parameters for '  # gin writes it above the parameters of each configurable.
 
@@ -26,9 +21,6 @@ def claimed(folder: run_folder.RunFolder, experiment: experiment_lib.Experiment,
 
   If settings were changed, the earlier config and evaluation are kept beside it. Yields
   whether training begins here: no run was started, or a finished run got a new length.
-
-  Raises:
-    run_folder.InUseError: another process has it.
   """
   with folder.in_use():
     _check_own(folder)
@@ -51,46 +43,30 @@ def claimed(folder: run_folder.RunFolder, experiment: experiment_lib.Experiment,
     if not folder.done.exists():
       folder.diverged.unlink(missing_ok=True)  # From an earlier attempt.
       if newest is not None:
-        print(f'Going on from {_describe_checkpoint(newest)}.', flush=True)
+        step = int(newest.rpartition('-')[2])
+        print(f'Going on from learner step {step:,}.', flush=True)
     yield begins
 
 
 def _check_own(folder: run_folder.RunFolder) -> None:
   """Refuses a folder of something else, such as a project, whose files would be lost."""
-  names = [name for name in (
-      'policy', 'checkpoints', 'done', 'metrics.csv', 'evaluation.csv', 'scores.csv',
-      'curve.png', 'dataset.json') if (folder.root / name).exists()]
-  if names and not folder.config.exists():
-    raise config.ConfigError(
-        f'{folder.root} has {names[0]} and no config.gin: expected the folder of a run, '
-        'or a new one')
-  if (folder.config.exists() and not folder.was_started
-      and _HEADING not in folder.config.read_bytes()):
-    raise config.ConfigError(
-        f'{folder.config}: no run has written it, and this one would replace it: '
-        'expected another folder, or another name for that file')
-
-
-def _describe_checkpoint(path: str) -> str:
-  """Returns a checkpoint's learner step and, in an online run, its environment step."""
-  learner_step = int(path.rpartition('-')[2])
-  described = f'learner step {learner_step:,}'
-  saved = tf.train.load_checkpoint(path)
-  if saved.has_tensor(_ENVIRONMENT_STEPS):
-    described += f' and environment step {saved.get_tensor(_ENVIRONMENT_STEPS):,}'
-  return described
+  if folder.config.exists() and (
+      folder.was_started or _HEADING in folder.config.read_bytes()):
+    return
+  for name in ('config.gin', 'policy', 'checkpoints', 'done', 'metrics.csv',
+               'evaluation.csv', 'scores.csv', 'curve.png', 'dataset.json'):
+    if (folder.root / name).exists():
+      raise config.ConfigError(
+          f'{folder.root / name}: no run has written it, and this one would replace it: '
+          'expected the folder of a run, or a new one')
 
 
 def check_settings(folder: run_folder.RunFolder, allow_changes: bool
                    ) -> List[differences.Difference]:
-  """Compares the settings with those that the run in a folder was started with.
+  """Returns the settings that differ from those that the run in a folder was started with.
 
-  Args:
-    folder: the run's folder; it need not exist.
-    allow_changes: whether `differences.CHANGEABLE` may differ.
-
-  Returns:
-    The settings that differ.
+  It raises a `ConfigError` unless they are in `differences.CHANGEABLE` and
+  `allow_changes` is true.
   """
   before = settings_of(folder)
   if before is None:

@@ -21,8 +21,7 @@ _JOIN_SECONDS = 5  # For a thread to end, which takes it no time.
 
 
 @contextlib.contextmanager
-def stop_requested(*signals: signal.Signals, ends_at_second: bool = True,
-                   then: Callable[[int], None] = lambda signum: None
+def stop_requested(*signals: signal.Signals, ends_at_second: bool = True
                    ) -> Iterator[Callable[[], bool]]:
   """Yields a function that returns whether the user or the system requested a stop.
 
@@ -37,7 +36,6 @@ def stop_requested(*signals: signal.Signals, ends_at_second: bool = True,
     *signals: the signals that request a stop; by default SIGTERM, SIGINT and, unless
       it is ignored, as after `nohup`, SIGHUP.
     ends_at_second: whether a second signal ends the process at once.
-    then: called with the first signal, in the thread.
   """
   if threading.current_thread() is not threading.main_thread():
     yield lambda: False
@@ -61,7 +59,6 @@ def stop_requested(*signals: signal.Signals, ends_at_second: bool = True,
           if not stop.is_set():
             first = time.monotonic()
             stop.set()
-            then(number[0])
 
   thread = threading.Thread(target=watch, daemon=True)
   thread.start()
@@ -102,10 +99,7 @@ def stop_requested_by_parent() -> Iterator[Callable[[], bool]]:
 
   SIGTERM requests a stop, and so does the end of the process that started this one, or
   of the fork server; 20 seconds after that the process exits in any case. SIGINT is
-  ignored and left to the parent, because a terminal sends it to all processes.
-
-  A further SIGTERM changes nothing: whoever stops all processes sends one, and the
-  parent another.
+  left to the parent, because a terminal sends it to all processes.
   """
   orphaned, ended = threading.Event(), threading.Event()
   parent, forked_from = multiprocessing.parent_process(), os.getppid()

@@ -26,28 +26,6 @@ class SignalsTest(absltest.TestCase):
       self.assertTrue(should_stop())
     self.assertIs(signal.getsignal(signal.SIGTERM), before)
 
-  def test_a_closed_terminal_requests_a_stop_however_often_it_says_so(self):
-    before = signal.signal(signal.SIGHUP, signal.SIG_DFL)  # It is ignored with nohup.
-    self.addCleanup(signal.signal, signal.SIGHUP, before)
-    with signals.stop_requested() as should_stop:
-      for _ in range(3):
-        os.kill(os.getpid(), signal.SIGHUP)
-        time.sleep(0.05)
-      deadline = time.time() + 60
-      while not should_stop() and time.time() < deadline:
-        time.sleep(0.01)
-      self.assertTrue(should_stop())
-
-  def test_a_part_survives_a_second_signal(self):
-    with signals.stop_requested(signal.SIGTERM, ends_at_second=False) as should_stop:
-      for _ in range(3):
-        os.kill(os.getpid(), signal.SIGTERM)
-        time.sleep(0.05)
-      deadline = time.time() + 60
-      while not should_stop() and time.time() < deadline:
-        time.sleep(0.01)
-      self.assertTrue(should_stop())
-
   def test_a_closed_terminal_is_ignored_after_nohup(self):
     before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
     self.addCleanup(signal.signal, signal.SIGHUP, before)
@@ -70,23 +48,6 @@ class SignalsTest(absltest.TestCase):
     os.waitpid(child, 0)
     self.assertEqual(after, before)
     self.assertTrue(should_stop())
-
-  def test_the_thread_that_watches_the_parent_ends_with_the_context(self):
-    process = subprocess.run([sys.executable, '-c', textwrap.dedent('''
-        import multiprocessing, threading
-        from gtrxl_tf.launch import signals
-
-        def part():
-          for _ in range(3):
-            with signals.stop_requested_by_parent() as should_stop:
-              print(threading.active_count(), should_stop())
-          print(threading.active_count(), flush=True)
-
-        process = multiprocessing.get_context('fork').Process(target=part)
-        process.start()
-        process.join()
-        ''')], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=True)
-    self.assertEqual(process.stdout, '3 False\n' * 3 + '1\n')
 
   def test_a_signal_is_noticed_while_the_main_thread_is_in_a_blocking_call(self):
     # A lock that is never released stands for TensorFlow: no Python handler runs.

@@ -27,17 +27,14 @@ from gtrxl_tf.training import run_folder
 from gtrxl_tf.training import trainer
 from gtrxl_tf.training.online import experiment as experiment_lib
 
-# A part is started again this many times, and after errors and crashes of its own, as
-# where an environment returns NaN at a fixed step, only a few times in ten minutes.
-_RESTARTS = 20
-_RESTARTS_AFTER_ERRORS = 2
+# A part that dies more often than this within some minutes ends the run: by errors and
+# crashes of its own, as where an environment returns NaN at a fixed step, or by any cause.
+_ERRORS, _DEATHS = 2, 20
 _WITHIN_SECONDS = 600
 # These signals come from outside, for example from the system when memory runs out.
 _KILLS = -signal.SIGKILL, -signal.SIGTERM
 # How long a learner that is told to stop may take, besides the step that it is in.
 _SECONDS_TO_SAVE = 30.0
-# What `multiprocessing` gives as exit code once the fork server has been killed.
-_UNKNOWN = 255
 
 
 def supervise(experiment: experiment_lib.OnlineExperiment,
@@ -51,8 +48,6 @@ def supervise(experiment: experiment_lib.OnlineExperiment,
     should_stop: called twice a second.
     console: shows the metrics.
 
-  Raises:
-    exit_codes.RunFailed: the run cannot continue.
   """
   supervisor = Supervisor(experiment, folder)
   try:
@@ -63,43 +58,18 @@ def supervise(experiment: experiment_lib.OnlineExperiment,
       time.sleep(0.5)  # Last, so that `should_stop` is called before parts restart.
   finally:
     console.close()
-    supervisor.stop(_seconds_to_save(folder))
+    row = metrics_csv.last_metrics(folder.metrics) or {}
+    speed = row.get('learner_steps_per_second', math.nan)
+    supervisor.stop(_SECONDS_TO_SAVE + (2 / speed if speed > 0 else 0))
   check_not_diverged(folder)
   if not folder.done.exists():
-    _check_saved(supervisor.processes['learner'].exitcode, folder,
-                 'learner' in supervisor.killed, supervisor.error('learner'))
+    supervisor.check_saved()
 
 
 def check_not_diverged(folder: run_folder.RunFolder) -> None:
   """Raises an `exit_codes.RunFailed` if the run in a folder has diverged."""
   if folder.diverged.exists():
     raise exit_codes.RunFailed(folder.diverged.read_text(encoding='utf-8').strip())
-
-
-def _seconds_to_save(folder: run_folder.RunFolder) -> float:
-  """Returns how long a learner may take to end its step and save."""
-  row = metrics_csv.last_metrics(folder.metrics) or {}
-  speed = row.get('learner_steps_per_second', math.nan)
-  return _SECONDS_TO_SAVE + (2 / speed if speed > 0 else 0)
-
-
-def _check_saved(exit_code: int, folder: run_folder.RunFolder, killed: bool,
-                 error: str = '') -> None:
-  """Raises an error if a learner that was told to stop did not save a checkpoint."""
-  if exit_code == _UNKNOWN:
-    raise exit_codes.RunFailed(
-        'the fork server, which started the parts of the run, was killed: the newest '
-        f'checkpoint is in {folder.checkpoints}. Run the same command to continue from it.')
-  if exit_code not in (0, -signal.SIGTERM):  # SIGTERM kills it while it starts.
-    why = ('its learner step did not end in time, and it was killed' if killed
-           else error.partition('\n')[0] or 'the reason is above' if exit_code > 0
-           else f'it was killed by {signal.Signals(-exit_code).name}')
-    lost = ('its steps since the newest checkpoint in '
-            f'{folder.checkpoints} are lost. Run the same command to continue from it.'
-            if folder.has_checkpoint else
-            'all its steps are lost, since there is no checkpoint yet. Run the same '
-            'command to begin again.')
-    raise exit_codes.RunFailed(f'the learner did not save ({why}): {lost}')
 
 
 def threads_of_learner(experiment: experiment_lib.OnlineExperiment) -> int:
@@ -114,11 +84,8 @@ class Supervisor:
   """Runs a learner, N actors and other parts as processes.
 
   If the settings ask for them, it also runs a Reverb server, an evaluator and inference
-  servers.
-
-  A part that dies is started again and finds the others: they share memory, or connect
-  to the server again; a new learner resumes from its checkpoint. A part that dies too
-  often ends the run.
+  servers. A part that dies is started again and finds the others: they share memory, or
+  connect to the server again; a new learner resumes from its checkpoint.
 
   Attributes:
     processes: the newest process of each part, by the part's name.
@@ -131,14 +98,13 @@ class Supervisor:
     self._folder = folder
     root = str(folder.root)
     num_actors, inference = experiment.num_actors, experiment.inference
-    small = parts.Settings(
-        gin_bindings=[config_lib.given_text()], threads=1, supervised=True)
+    bindings = [config_lib.given_text()]
     self._mains: Dict[str, Callable[..., int]] = {}
     self._memory: Optional[int] = None
 
-    def add(name, main, *args, threads=small.threads, **first):
-      settings = small._replace(
-          threads=threads, failure=str(self._failure(name)))
+    def add(name, main, *args, threads=1, **first):
+      settings = parts.Settings(gin_bindings=bindings, threads=threads, supervised=True,
+                                failure=str(self._failure(name)))
       self._mains[name] = functools.partial(main, settings, *args, **first)
 
     if experiment.transport == 'memory':
@@ -165,7 +131,6 @@ class Supervisor:
             start=0)
     if experiment.evaluator:
       add('evaluator', parts.evaluate, server, root)
-    self._context = processes.context()
     # For each part, the times and the exit codes of its deaths.
     self._deaths: Dict[str, List[Tuple[float, int]]] = {name: [] for name in self._mains}
     self._begins = not self._folder.was_started
@@ -192,32 +157,24 @@ class Supervisor:
     # nor must those of another process, which resumes the run.
     if 'start' in main.keywords and (not self._begins or self._deaths[name]):
       main = functools.partial(main, start=time.time_ns())
-    self.processes[name] = self._context.Process(
-        target=processes.exit_with, args=(main, self._log(name)), name=name,
-        daemon=True)
-    self.processes[name].start()
+    self.processes[name] = processes.start(main, name, self._log(name))
 
   def ended(self) -> bool:
     """Returns whether the run has ended, well or not."""
     return self._folder.done.exists() or self._folder.diverged.exists()
 
   def restart_the_dead(self) -> None:
-    """Restarts the parts that have died.
-
-    Raises:
-      RunFailed: a part has died too often.
-    """
+    """Restarts the parts that have died; raises a `RunFailed` if one died too often."""
     for name, process in self.processes.items():
       if process.is_alive() or self.ended():
         continue
-      now, why, deaths = time.monotonic(), self._why(name), self._deaths[name]
-      deaths.append((now, process.exitcode))
-      errors = sum(code not in _KILLS and now - then < _WITHIN_SECONDS
-                   for then, code in deaths)
-      if errors > _RESTARTS_AFTER_ERRORS:
-        raise self._failed(name, f'{errors} times in ten minutes')
-      if len(deaths) > _RESTARTS:
-        raise self._failed(name, f'{len(deaths)} times')
+      why, now = self._why(name), time.monotonic()
+      recent = [death for death in self._deaths[name] if now - death[0] < _WITHIN_SECONDS]
+      self._deaths[name] = recent = [*recent, (now, process.exitcode)]
+      errors = sum(code not in _KILLS for _, code in recent)
+      if errors > _ERRORS or len(recent) > _DEATHS:
+        times = errors if errors > _ERRORS else len(recent)
+        raise self._failed(name, f'{name} died {times} times in ten minutes: {why}')
       if process.exitcode < 0:  # An earlier error is not why it died.
         self._failure(name).unlink(missing_ok=True)
       logging.warning('%s died (%s); starting it again', name, why)
@@ -226,20 +183,19 @@ class Supervisor:
   def _why(self, name: str) -> str:
     """Returns the error that ended a part, as one line, or else its exit code."""
     code = self.processes[name].exitcode
-    return self.error(name).partition('\n')[0] or (
+    return self._error(name).partition('\n')[0] or (
         signal.Signals(-code).name if code < 0 else f'exit code {code}')
 
-  def error(self, name: str) -> str:
+  def _error(self, name: str) -> str:
     """Returns the text of the error that ended a part; '' if there is none."""
     with contextlib.suppress(OSError):
       if self.processes[name].exitcode > 0:
         return self._failure(name).read_text(encoding='utf-8')
     return ''
 
-  def _failed(self, name: str, how_often: str) -> exit_codes.RunFailed:
+  def _failed(self, name: str, line: str) -> exit_codes.RunFailed:
     """Returns the error that ends the run, and writes its line into the part's file."""
-    failure, text = self._failure(name), self.error(name)
-    line = f'{name} died {how_often}: {self._why(name)}'
+    failure, text = self._failure(name), self._error(name)
     with contextlib.suppress(OSError):
       failure.parent.mkdir(exist_ok=True)
       files.write_atomically(failure, f'{line}\n\n{text}')
@@ -269,3 +225,17 @@ class Supervisor:
     if self._memory is not None:
       os.close(self._memory)
       self._memory = None
+
+  def check_saved(self) -> None:
+    """Raises a `RunFailed` if a learner that was told to stop did not save."""
+    code = self.processes['learner'].exitcode
+    if code in (0, -signal.SIGTERM):  # SIGTERM kills it while it starts.
+      return
+    why = ('its learner step did not end in time, and it was killed'
+           if 'learner' in self.killed else self._why('learner'))
+    lost = ('its steps since the newest checkpoint in '
+            f'{self._folder.checkpoints} are lost. Run the same command to continue.'
+            if self._folder.has_checkpoint else
+            'all its steps are lost, since there is no checkpoint yet. Run the same '
+            'command to begin again.')
+    raise exit_codes.RunFailed(f'the learner did not save ({why}): {lost}')

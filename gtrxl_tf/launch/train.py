@@ -1,7 +1,6 @@
 """Trains an experiment: from settings to a policy, an evaluation and a picture."""
 
 import contextlib
-import dataclasses
 import os
 import pathlib
 import shlex
@@ -37,15 +36,13 @@ from gtrxl_tf.training.online import reconnect
 
 @exit_codes.returns_code
 def train(gin_files: Sequence[str], gin_bindings: Sequence[str], root_dir: str,
-          supervised: bool = False, allow_changes: bool = False,
-          wandb: Optional[str] = None) -> int:
+          allow_changes: bool = False, wandb: Optional[str] = None) -> int:
   """Trains on this machine in the folder `root_dir`, or resumes the run there.
 
   Args:
     gin_files: files of settings.
     gin_bindings: single settings, which override the files.
     root_dir: the run's folder.
-    supervised: whether to stop when the parent process ends.
     allow_changes: whether `differences.CHANGEABLE` may differ from what the run in the
       folder was started with.
     wandb: a project of Weights & Biases that the run is sent to, if given.
@@ -53,16 +50,9 @@ def train(gin_files: Sequence[str], gin_bindings: Sequence[str], root_dir: str,
   Returns:
     An exit code: 0 done, 1 failed, 2 wrong settings, 130 interrupted.
   """
-  # A process of a run imports the user's script, which becomes `__main__` afterwards.
-  if sys.modules.get('__mp_main__') not in (None, sys.modules['__main__']):
-    print('train() was called again when a process of the run imported this script: '
-          "expected it below `if __name__ == '__main__':`", flush=True)
-    os._exit(exit_codes.REFUSED)
   if wandb:
     optional.load('wandb', '--wandb', 'wandb')
-  asked_to_stop = (signals.stop_requested_by_parent if supervised
-                   else signals.stop_requested)
-  with asked_to_stop() as should_stop:
+  with signals.stop_requested() as should_stop:
     return train_here(gin_files, gin_bindings, run_folder.RunFolder(root_dir),
                       should_stop, allow_changes, wandb=wandb)
 
@@ -72,7 +62,7 @@ def train_here(gin_files: Sequence[str], gin_bindings: Sequence[str],
                allow_changes: bool = False,
                on_row: Callable[[Mapping[str, float]], None] = lambda row: None,
                wandb: Optional[str] = None) -> int:
-  """Trains like `train`, in a process that goes on afterwards.
+  """Trains like `train`, and raises the errors that `exit_codes.returns_code` expects.
 
   Args:
     gin_files: as for `train`.
@@ -82,10 +72,12 @@ def train_here(gin_files: Sequence[str], gin_bindings: Sequence[str],
     allow_changes: as for `train`.
     on_row: called with each row of metrics.
     wandb: as for `train`.
-
-  Raises:
-    Exception: one of those that `exit_codes.returns_code` expects.
   """
+  # A part of a run imports the user's script, which becomes `__main__` afterwards.
+  if sys.modules.get('__mp_main__') not in (None, sys.modules['__main__']):
+    print('train() was called again when a process of the run imported this script: '
+          "expected it below `if __name__ == '__main__':`", flush=True)
+    os._exit(exit_codes.REFUSED)
   experiment = _prepare(gin_files, gin_bindings, folder)
   if experiment.is_online:
     _check_system(experiment)
@@ -122,6 +114,8 @@ def train_as_learner(settings: parts.Settings, root_dir: str, server: Optional[s
                      inference: Optional[trainer.InferenceAddress] = None) -> None:
   """Trains like `train`, with actors and a server that are started elsewhere.
 
+  It returns 0 if it was told to stop, too.
+
   Args:
     settings: the process's settings.
     root_dir: the run's folder. Workers that train together share it.
@@ -130,9 +124,6 @@ def train_as_learner(settings: parts.Settings, root_dir: str, server: Optional[s
     tpu: see `devices.make_strategy`.
     allow_changes: see `train`.
     inference: if given, the process also acts for actors that are started elsewhere.
-
-  Returns:
-    An exit code: 0 done or told to stop, 1 failed, 2 wrong settings (see `returns_code`).
   """
   tf.get_logger().setLevel('WARNING')  # Strategies log every collective.
   folder = run_folder.RunFolder(root_dir)
@@ -161,11 +152,9 @@ def train_as_learner(settings: parts.Settings, root_dir: str, server: Optional[s
         with parts.failure_recorded(
             'learner', failure, unexpected_only=True), contextlib.closing(
                 experiment.make_console()) as console:
-          process = trainer.Process(
-              folder, strategy, should_stop, server, gauges, inference=inference)
-          if not server:  # The parts of a run keep logs.
-            process = dataclasses.replace(process, show=console.update)
-          evaluation = parts.train(experiment, process)
+          show = (lambda row: None) if server else console.update  # Parts keep logs.
+          evaluation = parts.train(experiment, trainer.Process(
+              folder, strategy, should_stop, server, gauges, show, inference))
       if is_chief:
         _finish(experiment, folder, should_stop, evaluation)
 
@@ -179,7 +168,6 @@ def _prepare(gin_files: Sequence[str], gin_bindings: Sequence[str],
 
 
 def _check_system(experiment: experiment_lib.Experiment) -> None:
-  """Checks that processes can exchange unrolls here, as the experiment wants."""
   if experiment.takes_turns:
     return
   if sys.platform != 'linux':
@@ -222,15 +210,6 @@ def _finish(experiment: experiment_lib.Experiment, folder: run_folder.RunFolder,
   return exit_codes.DONE
 
 
-def _command(name: str) -> str:
-  """Returns the words that start one of the programs in the user's shell."""
-  gtrxl = os.path.join(os.path.dirname(sys.executable), 'gtrxl')
-  if shutil.which('gtrxl') == gtrxl:
-    return f'gtrxl {name}'
-  python = min(os.path.relpath(sys.executable), sys.executable, key=len)
-  return f'{shlex.quote(python)} -m gtrxl_tf {name}'
-
-
 def draw_curve(experiment: experiment_lib.Experiment, folder: run_folder.RunFolder
                ) -> Optional[float]:
   """Draws the learning curve; returns the informed policy's return, if there is one."""
@@ -271,4 +250,4 @@ def _show(experiment: experiment_lib.Experiment, folder: run_folder.RunFolder,
   for what, name, flag, path in (
       ('Evaluate again', 'evaluate', 'root_dir', folder.root),
       ('Serve the policy', 'serve', 'policy_dir', folder.best if best else folder.policy)):
-    print(f'{what}:  {_command(name)} --{flag}={shlex.quote(str(path))}')
+    print(f'{what}:  gtrxl {name} --{flag}={shlex.quote(str(path))}')

@@ -10,8 +10,6 @@ import runpy
 import signal
 import subprocess
 import sys
-import textwrap
-import threading
 import time
 from typing import Tuple
 from unittest import mock
@@ -20,13 +18,10 @@ from absl.testing import absltest
 from absl.testing import parameterized
 import gin
 import pytest
-import tensorflow as tf
 
-from gtrxl_tf import environments
 from gtrxl_tf import testing
 from gtrxl_tf.environments import action_recall
 from gtrxl_tf.environments import t_maze
-from gtrxl_tf.launch import exit_codes
 from gtrxl_tf.launch import parts
 from gtrxl_tf.launch import prepare
 from gtrxl_tf.launch import resuming
@@ -163,54 +158,29 @@ class RefusedTest(parameterized.TestCase):
     self.assertRegex(stderr.getvalue(), f'^Not started: {message}')
 
   @parameterized.parameters(
-      ('Experimnt.seed = 1', "'Experimnt'.*Did you mean Experiment?"),
-      ('OnlineExperiment.unrol_length = 1',
-       "'unrol_length'.*Did you mean unroll_length"),
       ('Experiment.environment_steps = 1',
        "Experiment doesn't have a parameter named 'environment_steps'.*"
        "Did you mean OnlineExperiment.environment_steps"),
-      ('Experiment.learning_rate = 1.0', 'Did you mean .*Adam.learning_rate'),
-      ('Experiment.checkpoint_period = 1', 'Did you mean Checkpoints.period'),
-      ('OnlineExperiment.seed = 1', "'seed'.*Did you mean Experiment.seed\\?"),
       ('OfflineExperiment.dataset = "x"',
        'OfflineExperiment.dataset is set, but train.experiment = @OnlineExperiment: '
        'expected train.experiment = @OfflineExperiment'),
-      ('Experiment.seed = "one"', "Experiment.seed = 'one': expected an integer >= 0"),
-      ('OnlineExperiment.unroll_length = 0',
-       'OnlineExperiment.unroll_length = 0: expected an integer >= 1'),
       ('OnlineExperiment.batch_size = 65',
        'OnlineExperiment.batch_size = 65: expected a multiple of '
        'OnlineExperiment.environments_per_actor = '),
-      ('ActionRecall.delay = -1', 'ActionRecall.delay = -1: expected an integer >= '),
-      ('TransformerXL.gate = "GRU"', "TransformerXL.gate = 'GRU': expected one of "),
-      ('VMPOAgent.top_fraction = 0.0',
-       'VMPOAgent.top_fraction = 0.0: expected a number > 0 and <= 1'),
-      ('Experiment.environment = @ActionRecall()',
-       r'Experiment.environment = .*: expected a callable \(@Name without'),
       ('ActorCritic.core = @TransformerXL',
        r'ActorCritic.core = .*: expected a Core \(@Name\(\) with'),
       ('ActorCritic.torso = @PixelTorso()', 'observation: expected one image'),
-      ('Experiment.seed == 1', "not gin: 'Experiment.seed == 1'"),
-      ('Experiment.seed =', "not gin: 'Experiment.seed =': Unable to parse value"),
-      ('Experiment.seed = 4294967296', 'Experiment.seed = 4294967296: expected an integer '
-       '>= 0 and <= 4294967295'),
+      ('ActorCritic.core = @SegmentTransformer()', 'ActorCritic.core = SegmentTransformer '
+       'works in segments: expected a core that does'),
       ('Experiment.network = @ActionRecall', 'ActionRecall got an unexpected keyword '
        "argument 'action_spec'"),
+      ("Experiment.tasks = {'doors': (1, 2)}", "unexpected keyword argument 'doors'"),
       ('train.experiment = @train', 'train.experiment makes a function: expected one of '
        '@OnlineExperiment, @OfflineExperiment, @HistoryExperiment'),
-      ('x = %y\ny = %x\nExperiment.seed = %x', 'refer to themselves, as macros in a circle'),
-      ('Experiment.seed = (1', 'not gin: a bracket .* Experiment.seed = '))
+      ('x = %y\ny = %x\nExperiment.seed = %x', 'refer to themselves, as macros in a circle'))
   @pytest.mark.medium
   def test_a_setting_that_cannot_be_used(self, binding, expected):
     self.assertRegex(self.refused([_GIN_FILE], [binding]), expected)
-
-  def test_an_error_in_an_environment_s_constructor_is_one_line_and_a_file(self):
-    with mock.patch.object(
-        action_recall.ActionRecall, '__init__', side_effect=KeyError('door')):
-      line, traceback = self.failed()
-    self.assertEqual(
-        line, "making Experiment.environment = ActionRecall: KeyError: 'door'")
-    self.assertIn('in make_environments', traceback)
 
   def failed(self, files=(), bindings=()) -> Tuple[str, str]:
     """The one line on stderr, without its ends, and the traceback; nothing was begun."""
@@ -230,10 +200,6 @@ class RefusedTest(parameterized.TestCase):
       ('step', "raise KeyError('door')", "step 1: KeyError: 'door' (WORLD, line 6)"),
       ('reset', '1 / 0', 'before episode 1, with 0 random actions: ZeroDivisionError: '
        'division by zero (WORLD, line 6)'),
-      ('step', 'return 3', 'step 1: returned a int: expected a dm_env.TimeStep, as '
-       'dm_env.restart, transition and termination make it'),
-      ('step', "return dm_env.transition('a', [0] * 5)", "reward = 'a', discount = 1.0: "
-       'expected two numbers (episode 1, step 1) (WORLD, line 5)'),
       ('reset', 'return dm_env.restart([0.0] * 5)', 'observation has shape (5,) and '
        'dtype float64: expected (5,) and float32, as its spec says (episode 1, step 0) '
        '(WORLD, line 5)'))
@@ -303,10 +269,6 @@ def unmade(seed):
                      f'left ({world}, line 3)')
     self.assertIn('in unmade', traceback)
 
-  def test_an_argument_that_a_constructor_does_not_take_is_a_wrong_setting(self):
-    self.assertIn("unexpected keyword argument 'doors'", self.refused(
-        [_GIN_FILE], ["Experiment.tasks = {'doors': (1, 2)}"]))
-
   @pytest.mark.medium
   def test_preparation_plays_an_episode_and_closes_the_environment(self):
     for check in True, False:
@@ -321,12 +283,6 @@ def unmade(seed):
           ['reset', *['step'] * 4, 'step', 'reset', 'close'] if check else ['close'])
       self.assertEqual(stdout.getvalue(), '')
 
-  def test_a_core_with_segments_is_refused(self):
-    self.assertIn(
-        'ActorCritic.core = SegmentTransformer works in segments: expected a core that '
-        'does', self.refused([_GIN_FILE], [
-            *_TINY, 'ActorCritic.core = @SegmentTransformer()']))
-
   @parameterized.parameters('file', 'file/run')
   @pytest.mark.medium
   def test_a_folder_that_cannot_be_made(self, path):
@@ -337,15 +293,6 @@ def unmade(seed):
     self.assertEqual(code, 2)
     self.assertRegex(stderr.getvalue(), rf'^Not started: {self.temporary}/{path}: .*: '
                      r'expected a folder of its own for the run, .*\n$')
-
-  def test_a_file_that_is_not_there(self):
-    self.assertIn('nowhere.gin', self.refused(['nowhere.gin'], []))
-
-  def test_a_file_that_is_not_gin(self):
-    path = self.temporary / 'settings.gin'
-    path.write_text('# Settings.\nExperiment.seed = 1\nExperiment.seed: 2\n')
-    self.assertIn(f"not gin: 'Experiment.seed: 2' ({path}, line 3)",
-                  self.refused([_GIN_FILE, str(path)], []))
 
   def test_settings_without_an_environment(self):
     self.assertIn(
@@ -455,39 +402,26 @@ class ChangedSettingsTest(parameterized.TestCase):
     gin.clear_config()
     experiment = prepare.prepare([_GIN_FILE], _TINY)
     saved = checkpoints.Checkpoints(
-        self.folder.checkpoints, 1, kind=experiment.kind, agent=experiment.make_agent(),
-        environment_steps=tf.Variable(1234567, dtype=tf.int64))
+        self.folder.checkpoints, 1, kind=experiment.kind, agent=experiment.make_agent())
     saved.restore()
     saved.save(3210)
     with contextlib.redirect_stdout(io.StringIO()) as stdout, self.claimed():
       pass
-    self.assertEqual(stdout.getvalue(), 'Going on from learner step 3,210 and '
-                     'environment step 1,234,567.\n')
+    self.assertEqual(stdout.getvalue(), 'Going on from learner step 3,210.\n')
     self.folder.done.touch()
     with contextlib.redirect_stdout(io.StringIO()) as stdout, self.claimed():
       pass
     self.assertEqual(stdout.getvalue(), '')
 
+  @parameterized.parameters('policy', 'config.gin')
   @pytest.mark.medium
-  def test_a_folder_of_something_else_is_refused(self):
-    other = run_folder.RunFolder(self.create_tempdir().full_path)
-    other.policy.mkdir()
-    (other.policy / 'mine.txt').touch()
-    self.folder = other
+  def test_a_folder_of_something_else_is_refused(self, name):
+    self.folder = run_folder.RunFolder(self.create_tempdir().full_path)
+    (self.folder.root / name).write_text('# My settings.\nAdam.learning_rate = 1e-3\n')
     with self.assertRaisesRegex(
-        config.ConfigError, 'has policy and no config.gin'), self.claimed():
+        config.ConfigError, f'{name}: no run has written it'), self.claimed():
       pass
-    self.assertCountEqual(list(other.root.iterdir()), [other.policy, other.root / '.lock'])
-
-  @pytest.mark.medium
-  def test_a_config_that_no_run_wrote_is_refused(self):
-    other = run_folder.RunFolder(self.create_tempdir().full_path)
-    other.config.write_text('# My settings.\nAdam.learning_rate = 1e-3\n')
-    self.folder = other
-    with self.assertRaisesRegex(
-        config.ConfigError, 'config.gin: no run has written it'), self.claimed():
-      pass
-    self.assertStartsWith(other.config.read_text(), '# My settings.')
+    self.assertStartsWith((self.folder.root / name).read_text(), '# My settings.')
 
   @pytest.mark.medium
   def test_a_config_that_cannot_be_read_is_refused(self):
@@ -521,21 +455,8 @@ class OfflineRunTest(parameterized.TestCase):
     self.assertIn('score 51.5, other 7.0', stdout.getvalue())
     self.assertIn(f"evaluate --root_dir='{folder.root}'\n", stdout.getvalue())
 
-  def test_an_error_in_the_evaluation_is_one_line_and_a_file(self):
-    folder = run_folder.RunFolder(self.create_tempdir().full_path)
-    folder.done.touch()
-    experiment = mock.Mock()
-    experiment.evaluate.side_effect = environments.EnvironmentFailed(
-        'environment 0, episode 1, step 2: KeyError: door')
-    with self.assertRaisesRegex(
-        exit_codes.RunFailed, '^evaluation: environment 0, episode 1, step 2: KeyError: '
-        f'door \\(traceback: {folder.failures}/evaluation.txt\\)$'):
-      train._finish(experiment, folder, lambda: False, None)
-    self.assertIn('Traceback', (folder.failures / 'evaluation.txt').read_text())
-
-  @parameterized.parameters('train_as_learner', 'train')
   @pytest.mark.long
-  def test_an_error_of_an_environment_in_training_is_one_line_and_a_file(self, name):
+  def test_an_error_of_an_environment_in_training_is_one_line_and_a_file(self):
     temporary = pathlib.Path(self.create_tempdir().full_path)
     dataset, folder = temporary / 'mazes', run_folder.RunFolder(temporary / 'run')
     testing.write_informed_episodes(
@@ -547,17 +468,14 @@ class OfflineRunTest(parameterized.TestCase):
     stderr, stdout = io.StringIO(), io.StringIO()
     with contextlib.redirect_stderr(stderr), contextlib.redirect_stdout(
         stdout):
-      if name == 'train':
-        who, code = 'training', train.train(_OFFLINE_FILES, bindings, str(folder.root))
-      else:
-        who, code = 'learner', train.train_as_learner(
-            parts.Settings(_OFFLINE_FILES, bindings), str(folder.root), None)
+      code = train.train_as_learner(
+          parts.Settings(_OFFLINE_FILES, bindings), str(folder.root), None)
     self.assertEqual(code, 1)
-    failure = folder.failures / f'{who}.txt'
+    failure = folder.failures / 'learner.txt'
     # The environments are reset once before the first episode that is played.
     self.assertEqual(
         stderr.getvalue().splitlines()[-1],
-        f'Stopped: {who}: environment 0, episode 2, step 1: returned a NoneType: '
+        'Stopped: learner: environment 0, episode 2, step 1: returned a NoneType: '
         'expected a dm_env.TimeStep, as dm_env.restart, transition and termination make '
         f'it (traceback: {failure})')
     self.assertNotIn('Traceback', stderr.getvalue())
@@ -607,27 +525,6 @@ class OfflineRunTest(parameterized.TestCase):
     self.assertTrue((folder.root / 'attention' / 'segment_0.png').exists())
 
 
-class CommandTest(parameterized.TestCase):
-
-  def command(self, python, on_path=()):
-    """The command that is printed if `python` runs, with `on_path` in `PATH`."""
-    folder = pathlib.Path(self.create_tempdir().full_path).resolve()
-    for file in ('bin/gtrxl', 'bin/python3'):
-      (folder / file).parent.mkdir(exist_ok=True)
-      (folder / file).touch(mode=0o755)
-    self.addCleanup(os.chdir, os.getcwd())
-    (folder / 'work').mkdir()
-    os.chdir(folder / 'work')
-    path = os.pathsep.join(str(folder / x) for x in on_path)
-    with mock.patch.object(sys, 'executable', str(folder / python)), (
-        mock.patch.dict(os.environ, PATH=path)):
-      return train._command('evaluate')
-
-  def test_names_what_works_when_it_is_copied(self):
-    self.assertEqual(self.command('bin/python3', ['bin']), 'gtrxl evaluate')
-    self.assertEqual(self.command('bin/python3'), '../bin/python3 -m gtrxl_tf evaluate')
-
-
 class RunTest(parameterized.TestCase):
 
   def setUp(self):
@@ -657,28 +554,6 @@ class RunTest(parameterized.TestCase):
         contextlib.redirect_stdout(shown)), self.assertRaises(SystemExit):
       runpy.run_path(str(script), run_name='__mp_main__')
     self.assertIn("expected it below `if __name__ == '__main__':`", shown.getvalue())
-
-  @pytest.mark.long
-  def test_a_script_without_the_guard_is_told(self):
-    script = self.folder.root.parent / 'script.py'
-    script.write_text('from gtrxl_tf.launch import train\n'
-                      f'train.train({self.files}, {_TINY}, {str(self.folder.root)!r})\n')
-    done = subprocess.run(
-        [sys.executable, str(script)], text=True, capture_output=True, check=False,
-        env={**os.environ, 'TF_CPP_MIN_LOG_LEVEL': '3', 'PYTHONPATH': str(_ROOT)})
-    self.assertIn("expected it below `if __name__ == '__main__':`", done.stdout)
-    self.assertIn('Stopped: ', done.stderr)
-
-  @pytest.mark.long
-  def test_the_parts_of_a_run_may_exchange_unrolls_through_a_server(self):
-    process = self.start("OnlineExperiment.transport = 'reverb'",
-                         'OnlineExperiment.environment_steps = 1000')
-    stdout, stderr = process.communicate(timeout=240)
-    self.assertEqual(process.returncode, 0, stderr)
-    self.assertIn(': 1 server, 1 learner, 1 actor(s) of 16 environments', stdout)
-    self.assertIn('server: listening', (self.folder.logs / 'server.log').read_text())
-    self.assertGreaterEqual(
-        metrics_csv.last_metrics(self.folder.metrics)['environment_steps'], 1000)
 
   @parameterized.parameters('memory', 'reverb')
   @pytest.mark.long
@@ -720,11 +595,10 @@ class RecordedRecall(action_recall.ActionRecall):
                      [2 * (i + 1) for i in range(len(rows))])
     self.assertGreater(len(rows), before['learner_step'] / 2)
     self.assertRegex(
-        stdout, r'^Settings .*\nGoing on from learner step \d+ and environment step [\d,]+'
-        r'\.\nTraining in ')
+        stdout, r'^Settings .*\nGoing on from learner step [\d,]+\.\nTraining in ')
     self.assertRegex(stdout, r'Evaluation over 10 episodes: return .* success ')
     self.assertRegex(
-        stdout, rf'(gtrxl|-m gtrxl_tf) evaluate --root_dir={self.folder.root}\n')
+        stdout, rf'gtrxl evaluate --root_dir={self.folder.root}\n')
     for line in stderr.splitlines():  # The messages of libraries are in the logs.
       self.assertStartsWith(line, 'WARNING: ')
     self.assertCountEqual(
@@ -745,49 +619,6 @@ class RecordedRecall(action_recall.ActionRecall):
     self.assertLen(set(played), 2 * 16, 'a resumed run plays the same episodes again')
 
   @pytest.mark.long
-  def test_a_stop_within_a_long_first_step_has_nothing_to_save(self):
-    folder = pathlib.Path(self.create_tempdir().full_path)
-    (folder / 'slow_agent.py').write_text(textwrap.dedent("""
-        import time
-
-        import gin
-        import tensorflow as tf
-
-        from gtrxl_tf import agents
-
-        @gin.configurable
-        class SlowAgent(agents.VMPOAgent):
-          def loss(self, batch):
-            loss, metrics = super().loss(batch)
-            if not tf.executing_eagerly():  # Not in the check of the settings.
-              loss += tf.numpy_function(
-                  lambda x: time.sleep(200) or x, [0 * loss], tf.float32)
-            return loss, metrics
-        """))
-    (folder / 'slow.gin').write_text(
-        f'include "{_GIN_FILE}"\nimport slow_agent\nExperiment.agent = @SlowAgent\n')
-    self.files = [folder / 'slow.gin']
-    process = self.start()
-    timer = threading.Timer(240, process.kill)  # Then `readline` returns ''.
-    timer.start()
-    self.addCleanup(timer.cancel)
-    line = ''
-    while line is not None and 'takes learner step 1' not in line:
-      line = process.stderr.readline() or None
-    self.assertRegex(
-        line or '', r'^WARNING: no line of progress yet after \d+ s: the learner takes learner '
-        r'step 1, for \d+ s so far$')
-    begun = time.time()
-    process.send_signal(signal.SIGINT)
-    stdout, stderr = process.communicate(timeout=120)
-    self.assertLess(time.time() - begun, 30)
-    self.assertEqual(process.returncode, 130, stderr)
-    self.assertRegex(stderr, r'^WARNING: learner step 1, under way for \d+ s, is given up: '
-                     'no step was taken before, so there is nothing to save\n$')
-    self.assertEndsWith(stdout, 'Interrupted. Run the same command to begin again: there is '
-                        'no checkpoint yet.\n')
-
-  @pytest.mark.long
   def test_a_save_that_a_full_disk_prevents_is_reported(self):
     disk = testing.small_disk(self, 14 * 1024)
     self.folder = run_folder.RunFolder(disk / 'run')
@@ -806,8 +637,8 @@ class RecordedRecall(action_recall.ActionRecall):
     self.assertRegex(
         stderr, r'Stopped: checkpoint \d+ was not saved in .*No space left on device.*; '
         r'the newest is .*/ckpt-\d+')
-    self.assertIn('Stopped: the learner did not save (the reason is above): its steps '
-                  'since the newest checkpoint', stderr)
+    self.assertRegex(stderr, r'Stopped: the learner did not save \(.*\): its steps '
+                     'since the newest checkpoint')
 
 
 if __name__ == '__main__':

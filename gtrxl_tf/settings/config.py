@@ -18,7 +18,6 @@ import functools
 import inspect
 import math
 import numbers
-import re
 import typing
 from typing import Annotated, Any, Callable, Optional, Sequence, TypeVar
 
@@ -55,14 +54,7 @@ class Range:
   def admits(self, value) -> bool:
     return self.low <= value <= self.high and not (self.open and value == self.low)
 
-  def of(self, kind: str) -> str:
-    """Writes the numbers of a kind as Python would compare them: `1 <= int <= 1000`."""
-    above = '<' if self.open else '<='
-    if math.isinf(self.high):
-      return f'{kind} {above.replace("<", ">")} {self.low}'
-    return f'{self.low} {above} {kind} <= {self.high}'
-
-  def __str__(self):
+  def __repr__(self):  # `help` and errors show it.
     text = f'{">" if self.open else ">="} {self.low}'
     return text if math.isinf(self.high) else f'{text} and <= {self.high}'
 
@@ -102,14 +94,12 @@ def mismatch(value: Any, hint: Any) -> Optional[str]:
   """Returns what the annotation `hint` expects if `value` does not fit it, else None."""
   origin, args = typing.get_origin(hint), typing.get_args(hint)
   if origin is Annotated:
-    bounds = [x for x in args[1:] if isinstance(x, Range)]
-    wrong = mismatch(value, args[0])
-    if wrong is None and all(x.admits(value) for x in bounds):
+    kind, (bounds, *_) = mismatch(value, args[0]), args[1:]
+    if kind is None and bounds.admits(value):
       return None
-    kind = 'an integer' if args[0] is int else 'a number'
-    if wrong and _is_number(value, numbers.Real):
-      kind = wrong  # It may be too large for float32.
-    return ' '.join([kind, *map(str, bounds)])
+    if kind is None or not _is_number(value, numbers.Real):  # It may be too large for float32.
+      kind = 'an integer' if args[0] is int else 'a number'
+    return f'{kind} {bounds}'
   if origin is typing.Literal:
     fits = any(mismatch(value, type(x)) is None and value == x for x in args)
     return None if fits else 'one of ' + ', '.join(map(repr, args))
@@ -122,7 +112,15 @@ def mismatch(value: Any, hint: Any) -> Optional[str]:
     wrong = next(filter(None, (mismatch(x, args[0]) for x in value)), None)
     return wrong and f'a list in which each item is {wrong}'
   if origin is collections.abc.Mapping:
-    return _mapping_mismatch(value, args)
+    if not isinstance(value, collections.abc.Mapping):
+      return 'a dictionary'
+    for part, items, hint in zip(('key', 'value'), (value, value.values()), args):
+      # A number may be NaN: a task may have no known return.
+      hint = numbers.Real if hint is float else hint
+      if wrong := next(filter(None, (mismatch(x, hint) for x in items)), None):
+        return f'a dictionary in which each {part} is ' + (
+            'a number' if hint is numbers.Real else wrong)
+    return None
   if origin is collections.abc.Callable:
     return None if callable(value) else 'a callable (@Name without parentheses)'
   if hint in _PLAIN:
@@ -131,46 +129,6 @@ def mismatch(value: Any, hint: Any) -> Optional[str]:
   if inspect.isclass(hint) and hint is not Any and not isinstance(value, hint):
     return f'a {hint.__name__} (@Name() with parentheses)'
   return None  # The body checks everything else.
-
-
-def _mapping_mismatch(value: Any, hints: Sequence[Any]) -> Optional[str]:
-  if not isinstance(value, collections.abc.Mapping):
-    return 'a dictionary'
-  for part, items, hint in zip(('key', 'value'), (value, value.values()), hints):
-    for item in items:
-      if hint is float and isinstance(item, numbers.Real):
-        continue  # A task may have no known return: it is NaN.
-      if wrong := mismatch(item, hint):
-        return f'a dictionary in which each {part} is ' + (
-            'a number' if hint is float else wrong)
-  return None
-
-
-class _Readable:
-  """A type as `help` shows it: `int >= 1` for `PositiveInt`."""
-
-  def __init__(self, hint: Any):
-    self.hint = hint
-    self._text = _text(hint)
-
-  def __repr__(self):
-    return self._text
-
-
-def _text(hint: Any) -> str:
-  """Writes a type as text, with the bounds of numbers and without modules."""
-  origin, args = typing.get_origin(hint), typing.get_args(hint)
-  if origin is Annotated:
-    return args[1].of(_text(args[0]))
-  if origin is typing.Union:
-    return ' or '.join(map(_text, args))
-  if origin is not typing.Literal and args and getattr(hint, '__name__', None):
-    return f'{hint.__name__}[{", ".join(map(_text, args))}]'
-  if hint is type(None):
-    return 'None'
-  if inspect.isclass(hint):
-    return hint.__name__
-  return re.sub(r'[\w.]+\.(?=\w)', '', repr(hint))
 
 
 def _checked(function: Callable, name: str) -> Callable:
@@ -197,9 +155,6 @@ def _checked(function: Callable, name: str) -> Callable:
             f'{name}.{parameter} = {errors.short(repr(value))}: expected {expected}')
     return function(*args, **kwargs)
 
-  wrapper.__signature__ = signature.replace(parameters=[
-      x.replace(annotation=_Readable(hints[x.name])) if x.name in hints else x
-      for x in signature.parameters.values()])
   return wrapper
 
 
@@ -254,10 +209,7 @@ def is_own(target: Callable) -> bool:
 
 
 def modules() -> list[str]:
-  """Returns the names of the modules that define the configurables of this process.
-
-  Another process imports them before it reads settings that were made here.
-  """
+  """Returns the modules of all configurables, for a process that reads settings made here."""
   return sorted(_modules)
 
 
@@ -276,16 +228,10 @@ def parse(files: Sequence[str], bindings: Sequence[str]) -> None:
 
 
 def given_text() -> str:
-  """Returns the settings of this process as text, for other processes of the run.
-
-  They import the modules that this process has imported.
-  """
+  """Returns the settings of this process as text, for other processes of the run."""
   return gin_files.header(always=True) + gin.config_str()
 
 
 def operative_text() -> str:
-  """Returns the settings that this process used as text that `parse` reads anywhere.
-
-  The text names the folders of the modules that the settings import.
-  """
+  """Returns the settings that this process used as text that `parse` reads anywhere."""
   return gin_files.header() + gin.operative_config_str()

@@ -1,4 +1,4 @@
-"""The error of an unusable setting, and one-line texts of other errors."""
+"""The errors that end a run, and one-line texts of other errors."""
 
 import os
 import pathlib
@@ -12,6 +12,10 @@ _LONGEST = 200  # The characters of a value that a message shows.
 
 class ConfigError(ValueError):
   """A setting that cannot be used. The message is one line."""
+
+
+class RunFailed(Exception):
+  """A run cannot continue. The message is one line."""
 
 
 def check_plain(path: pathlib.Path) -> None:

@@ -48,9 +48,6 @@ def find(name: str, beside: Optional[pathlib.Path] = None) -> pathlib.Path:
       the folder `gin`, with or without `gin/`; or the end of such a path, as in
       `numpad_2x2_cpu.gin`, if only one file has it.
     beside: a folder in which to look first.
-
-  Raises:
-    ValueError: there is no such file, or there are several.
   """
   for folder in [beside, pathlib.Path()] if beside else [pathlib.Path()]:
     if os.path.exists(folder / name):
@@ -75,9 +72,10 @@ def find(name: str, beside: Optional[pathlib.Path] = None) -> pathlib.Path:
 def header(always: bool = False) -> str:
   """Returns a comment with the folders of imported modules, for a text of settings.
 
+  Settings that begin with it and are not in a file do not import from the working folder.
+
   Args:
-    always: whether the comment is also made if there are no such folders. Settings that
-      begin with it and are not in a file do not import from the working folder.
+    always: whether the comment is also made if there are no such folders.
   """
   text = f'{_FOLDERS}{json.dumps(_folders)}\n' if _folders or always else ''
   return text + (f'{_DEFINED}{json.dumps(_defined)}\n' if _defined else '')
@@ -92,10 +90,6 @@ def edited(text: str) -> List[str]:
 
 def define(name: str, target: Callable[..., Any]) -> Tuple[str, Optional[str]]:
   """Lets gin name a class or a function of the caller, such as one of a notebook's cell.
-
-  Args:
-    name: its name.
-    target: the class or the function.
 
   Returns:
     Its name in gin, and the module that other processes import to know it; None if no
@@ -227,13 +221,8 @@ class Reader(gin.config.ParserDelegate):
   """Reads gin files and single settings, and gives gin what they set."""
 
   def __init__(self, names: Mapping[Callable, str]):
-    """Creates a reader.
-
-    Args:
-      names: the library's configurables, and their names in gin files.
-    """
     super().__init__()
-    self._names = names
+    self._names = names  # The library's configurables, and their names in gin files.
     self._macros = set()  # The macros that are used.
     self._set = {'files': set(), 'settings': set()}  # The macros that they set.
     self._opened = []  # The files that are being read: each includes the next.

@@ -56,12 +56,7 @@ def _run_seed() -> int:
 
 
 def samples(settings: str) -> Dict[str, float]:
-  """Returns the numbers that a run sampled, by the names of their scopes.
-
-  Args:
-    settings: the run's `config.gin`. If any of it is sampled, it replaces gin's current
-      settings.
-  """
+  """Returns the numbers that a run sampled, by scope; its settings replace gin's."""
   scopes = re.findall(r'@([\w./]+)/(?:gtrxl_tf\.)?log_uniform\(\)', settings)
   if not scopes:
     return {}

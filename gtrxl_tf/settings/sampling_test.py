@@ -1,6 +1,5 @@
 """Tests for sampling."""
 
-import math
 
 from absl.testing import absltest
 from absl.testing import parameterized
@@ -75,23 +74,11 @@ class SamplingTest(parameterized.TestCase):
       gin.parse_config(settings)
       self.assertEqual((Sampled().first, Sampled().second), drawn)
 
-  def test_samples_do_not_depend_on_other_settings(self):
-    drawn = self._drawn('Experiment.seed = 7')
-    self.assertEqual(
-        self._drawn('Experiment.seed = 7', 'OnlineExperiment.batch_size = 3',
-                    'Sampled.second = 2.0'), (drawn[0], 2.0))
-
   def test_the_seed_may_be_a_macro_and_is_0_if_it_is_not_bound(self):
     self.assertEqual(self._drawn('Experiment.seed = %number', 'number = 7'),
                      self._drawn('Experiment.seed = 7'))
     self.assertEqual(self._drawn(), self._drawn('Experiment.seed = 0'))
     self.assertNotEqual(self._drawn(), self._drawn('Experiment.seed = 7'))
-
-  def test_the_upper_bound_is_excluded(self):
-    bounds = ['first/log_uniform.low = 0.1',
-              f'first/log_uniform.high = {math.nextafter(0.1, 1)!r}']
-    for seed in range(20):
-      self.assertEqual(self._drawn(*bounds, f'Experiment.seed = {seed}')[0], 0.1)
 
   @parameterized.parameters(
       (['first/log_uniform.high = 1e-3'], r'first/log_uniform.high = 0.001: expected a '

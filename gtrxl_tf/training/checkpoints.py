@@ -5,13 +5,13 @@ named after its learner step, and `stamp.json`, which identifies the experiment:
 and the variables of its agent. Nothing is pickled.
 """
 
+import collections
 import dataclasses
-import functools
 import os
 import pathlib
 import re
 import shutil
-from typing import Any, Callable, Dict, Literal, NamedTuple, Optional, Sequence, Set
+from typing import Any, Callable, Dict, List, Literal, NamedTuple, Optional, Sequence, Set
 import zipfile
 
 from absl import logging
@@ -21,11 +21,12 @@ import tensorflow as tf
 import gtrxl_tf
 from gtrxl_tf import files
 from gtrxl_tf.settings import config
-from gtrxl_tf.training import checkpoint_variables
+from gtrxl_tf.settings import errors
 
 _STAMP = 'stamp.json'
 _BEST = 'best.npz'
 _INDEX = 'ckpt-*.index'  # Written last.
+_SHOWN = 4  # Variables in a message, for each kind of difference.
 # The errors of TensorFlow if a checkpoint is damaged or does not fit.
 _TF_ERRORS = (
     tf.errors.OpError, RuntimeError, ValueError, IndexError, AssertionError)
@@ -35,7 +36,7 @@ class CheckpointError(config.ConfigError):
   """Checkpoints cannot be used, or not with these settings. The message is one line."""
 
 
-class SaveFailed(Exception):
+class SaveFailed(errors.RunFailed):
   """The last checkpoint of a run could not be saved. The message is one line."""
 
 
@@ -61,9 +62,6 @@ class Settings:
 
 class Checkpoints:
   """The checkpoints of a run: restores the newest, and saves new ones.
-
-  An optimizer of Keras' legacy classes keeps its learning rate in the checkpoint, and
-  has the old one again after `restore`.
 
   Attributes:
     latest: the newest checkpoint's path as TensorFlow takes it; None if there is none.
@@ -97,11 +95,7 @@ class Checkpoints:
     self._manager: Optional[tf.train.CheckpointManager] = None
 
   def restore(self) -> Optional[str]:
-    """Restores the newest checkpoint; returns its path, or None if there is none.
-
-    Raises:
-      CheckpointError: it is damaged, or does not fit. Nothing was changed.
-    """
+    """Restores the newest checkpoint; returns its path, or None if there is none."""
     self.latest = check(self._folder, self._kind, lambda: self._agent)
     if self.latest is not None:
       _read(self.latest, self._checkpoint, self._options)
@@ -111,21 +105,15 @@ class Checkpoints:
         self._folder.mkdir(parents=True, exist_ok=True)
         files.write_sealed(stamp, {
             'library': f'gtrxl_tf {gtrxl_tf.__version__}, TensorFlow {tf.__version__}',
-            'kind': self._kind, 'variables': checkpoint_variables.agent_variables(self._agent)})
+            'kind': self._kind, 'variables': _variables(self._agent)})
       for step in _steps(self._folder, 'ckpt-*') - _steps(self._folder, _INDEX):
         self._remove(step)  # Left by a process that was killed while it saved.
       self._manager = self._make_manager()
     return self.latest
 
   def _make_manager(self) -> tf.train.CheckpointManager:
-    make = functools.partial(
-        tf.train.CheckpointManager, self._checkpoint, self._folder, self._max_to_keep,
-        self._keep_every_hours)
-    try:
-      return make()
-    except ValueError:  # The manager's list is damaged; the checkpoints are not.
-      (self._folder / 'checkpoint').unlink()
-      return make()
+    return tf.train.CheckpointManager(
+        self._checkpoint, self._folder, self._max_to_keep, self._keep_every_hours)
 
   def save(self, step: int, last: bool = False) -> bool:
     """Saves a checkpoint of learner step `step`; returns whether that succeeded.
@@ -134,10 +122,7 @@ class Checkpoints:
 
     Args:
       step: the learner step.
-      last: whether it is the run's last, which is not tried again.
-
-    Raises:
-      SaveFailed: the last checkpoint could not be saved.
+      last: whether it is the run's last, whose failure is a `SaveFailed`.
     """
     if not self._writes:
       return True
@@ -195,17 +180,16 @@ def load_best(folder: pathlib.Path) -> Optional[Best]:
 
 
 def read_stamp(folder: pathlib.Path) -> Dict[str, Any]:
-  """Returns what identifies the experiment of checkpoints: `library`, `kind`, `variables`.
-
-  Raises:
-    files.DamagedFile: it is missing, or was changed.
-  """
+  """Returns what identifies the experiment of checkpoints: `library`, `kind`, `variables`."""
   return files.read_sealed(folder / _STAMP, 'kind', 'variables')
 
 
 def check(folder: pathlib.Path, kind: Optional[str],
           make_agent: Callable[[], tf.Module]) -> Optional[str]:
   """Checks that training can resume in a folder, without changing anything.
+
+  It raises a `CheckpointError` if the newest checkpoint is damaged, or if the folder
+  belongs to another kind of experiment or another network.
 
   Args:
     folder: `checkpoints/` of a run; it need not exist.
@@ -214,11 +198,6 @@ def check(folder: pathlib.Path, kind: Optional[str],
 
   Returns:
     The path of the newest checkpoint, if there is one.
-
-  Raises:
-    CheckpointError: the checkpoint is damaged, or the folder belongs to another kind of
-      experiment or another network.
-    config.ConfigError: the folder's path is a pattern, see `config.check_plain`.
   """
   steps = sorted(_steps(folder, _INDEX) | _listed(folder), reverse=True)
   stamp = folder / _STAMP
@@ -236,14 +215,42 @@ def check(folder: pathlib.Path, kind: Optional[str],
         f'{kind}, as in the settings; another experiment needs another folder')
   config.check_plain(folder)
   newest = _newest_intact(folder, steps)
-  saved = {path: checkpoint_variables.Variable(tuple(shape), dtype)
-           for path, (shape, dtype) in experiment['variables'].items()}
-  difference = checkpoint_variables.difference(
-      saved, checkpoint_variables.agent_variables(make_agent()))
-  if difference:
+  if difference := _difference(experiment['variables'], _variables(make_agent())):
     raise CheckpointError(
         f'{folder} belongs to another network than that of the settings: {difference}')
   return newest
+
+
+def _variables(agent: tf.Module) -> Dict[str, List[Any]]:
+  """Returns shape and type of the variables of an agent, by their paths in it."""
+  # `seen` keeps the objects: some are made on demand, and their ids would be used again.
+  seen, queue, found = {id(agent): agent}, collections.deque([('agent', agent)]), {}
+  while queue:
+    path, node = queue.popleft()
+    if isinstance(node, tf.Variable):
+      found[path] = [list(node.shape), node.dtype.name]
+    for name, child in tf.train.TrackableView.children(node).items():
+      if id(child) not in seen:
+        seen[id(child)] = child
+        queue.append((f'{path}/{name}', child))
+  return found
+
+
+def _difference(saved: Dict[str, List[Any]], expected: Dict[str, List[Any]]) -> str:
+  """Describes in a line how variables differ from the expected; '' if they do not."""
+  def text(variable):
+    return f'{variable[0]} {variable[1]}'
+
+  kinds = {
+      'it has ': [f'{path} {text(saved[path])} (expected {text(x)})'
+                  for path, x in expected.items() if saved.get(path, x) != x],
+      'it lacks ': [f'{path} {text(x)}' for path, x in expected.items() if path not in saved],
+      'it has what was not expected, ': [
+          f'{path} {text(x)}' for path, x in saved.items() if path not in expected]}
+  return '; '.join(
+      kind + ', '.join(items[:_SHOWN])
+      + (f' and {len(items) - _SHOWN} more' if len(items) > _SHOWN else '')
+      for kind, items in kinds.items() if items)
 
 
 def _newest_intact(folder: pathlib.Path, steps: Sequence[int]) -> Optional[str]:
@@ -282,30 +289,15 @@ def _steps(folder: pathlib.Path, pattern: str) -> Set[int]:
 
 
 def _listed(folder: pathlib.Path) -> Set[int]:
-  """Returns the steps that the manager lists and that have files.
-
-  A checkpoint without an index was copied in part; it must not be passed over silently.
-  """
-  try:
-    text = (folder / 'checkpoint').read_bytes()
-  except FileNotFoundError:
-    return set()
+  """Returns the steps that the manager lists and that have files, if only in part."""
+  listing = folder / 'checkpoint'
+  text = listing.read_bytes() if listing.exists() else b''
   listed = {int(number) for number in re.findall(rb'ckpt-(\d+)"', text)}
   return listed & _steps(folder, 'ckpt-*')
 
 
 def restore_agent(folder: pathlib.Path, agent: tf.Module, **objects) -> None:
-  """Restores an agent from the newest checkpoint of a folder.
-
-  Args:
-    folder: `checkpoints/` of a run.
-    agent: the agent, with its variables.
-    **objects: other objects of the checkpoint, see `Checkpoints`.
-
-  Raises:
-    FileNotFoundError: there is no checkpoint.
-    CheckpointError: it is damaged, or of another agent or other networks.
-  """
+  """Restores an agent, and other objects, from the newest checkpoint of a folder."""
   newest = check(folder, None, lambda: agent)
   if newest is None:
     raise FileNotFoundError(f'no checkpoint in {folder}')

@@ -23,10 +23,10 @@ class Console:
 
   def __init__(self, goal: int, counted: str = 'environment',
                stream: Optional[TextIO] = None):
-    """Creates the console of a run.
+    """Creates the console of a run that takes `goal` steps.
 
     Args:
-      goal: how many steps the run takes.
+      goal: the number of steps.
       counted: whose steps: the `environment`'s or the `learner`'s.
       stream: the stream to write to; by default standard output.
     """
@@ -42,11 +42,8 @@ class Console:
     self._known: Dict[str, float] = {}
 
   def update(self, row: Optional[Dict[str, float]]) -> None:
-    """Shows a row of metrics; numbers that are not in it (NaN) stay as they were.
-
-    A row that lacks columns that are always shown, as in a damaged file, is ignored.
-    """
-    if row is None or not {'learner_step', self._steps, self._speed} <= row.keys():
+    """Shows a row of metrics; numbers that are not in it (NaN) stay as they were."""
+    if row is None:
       return
     if row['learner_step'] != self._reported:
       self._reported = row['learner_step']

@@ -8,7 +8,7 @@ import pathlib
 import sys
 import types
 import typing
-from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Tuple
+from typing import Callable, Dict, List, Mapping, Optional, Sequence, Tuple
 
 import numpy as np
 
@@ -31,13 +31,9 @@ THIN_AND_BOLD = 'thin: each run, bold: mean of the runs'
 
 def mean_curve(curves: Sequence[Tuple[np.ndarray, np.ndarray]]
                ) -> Tuple[np.ndarray, np.ndarray]:
-  """Returns the mean of several curves `(x, y)`, linear between points.
+  """Returns the mean of curves `(x, y)`, with x ascending, where all have values.
 
-  Args:
-    curves: each with x ascending. Points whose y is NaN are left out.
-
-  Returns:
-    `(x, y)` where every curve has values; empty if there is no such place.
+  It is linear between points, and leaves out those whose y is NaN.
   """
   known = [(x[~np.isnan(y)], y[~np.isnan(y)]) for x, y in curves]
   if not all(len(x) for x, _ in known):
@@ -85,22 +81,17 @@ def plot(panel: plt.Axes, runs: Dict[str, List[Rows]], column: str,
       rows = [row for row in rows if not math.isnan(row.get(measure, math.nan))]
       curves.append((np.array([row[column] for row in rows]) / unit,
                      np.array([row[measure] for row in rows])))
-    if len(curves) == 1:
-      panel.plot(*curves[0], **style(i), **_marker(curves[0]), linewidth=1.5,
-                 label=label)
-    elif curves:
-      for curve in curves:
-        panel.plot(*curve, **style(i), **_marker(curve), linewidth=0.7, alpha=0.5)
+    several = len(curves) > 1
+    for curve in curves:
+      point = {'marker': 'o', 'markersize': 4} if len(curve[0]) == 1 else {}
+      panel.plot(*curve, **style(i), **point, linewidth=0.7 if several else 1.5,
+                 alpha=0.5 if several else 1, label=None if several else label)
+    if several:
       panel.plot(*mean_curve(curves), **style(i), linewidth=2.5, label=label)
   if reference is not None and measure == 'return':
     draw_reference(panel, reference)
   draw_references(panel, lines)
   panel.set_xlabel(name)
-
-
-def _marker(curve: Tuple[np.ndarray, np.ndarray]) -> Dict[str, Any]:
-  """Returns a marker for a curve of a single point, which has no line."""
-  return {'marker': 'o', 'markersize': 4} if len(curve[0]) == 1 else {}
 
 
 def steps_column(runs: Dict[str, List[Rows]]) -> str:
@@ -117,11 +108,7 @@ def time_column(runs: Dict[str, List[Rows]]) -> str:
 
 
 def measure_column(runs: Dict[str, List[Rows]]) -> str:
-  """Returns the column that ranks runs: the score if they have one, or the return.
-
-  For policies that learn while they act, it is the return on a scale from random
-  actions to their source.
-  """
+  """Returns the column that ranks runs: the score, the normalized return, or the return."""
   first = next((rows[0] for seeds in runs.values() for rows in seeds if rows), {})
   return next((x for x in ('score', 'normalized') if x in first), 'return')
 
@@ -144,7 +131,7 @@ def draw_reference(panel: plt.Axes, value: float, label: str = 'informed policy'
 
 
 def draw_references(panel: plt.Axes, lines: Mapping[str, float]) -> None:
-  """Draws further lines of reference, by label, besides that of the informed policy."""
+  """Draws further lines of reference, by label."""
   for i, (label, value) in enumerate(lines.items(), 1):
     draw_reference(panel, value, label, i)
 

@@ -20,10 +20,6 @@ class MeanCurveTest(absltest.TestCase):
     self._assert_mean([([0., 1., 2.], [1., 1., 1.]), ([1., 3.], [3., 3.])],
                       [1, 2], [2, 2])
 
-  def test_values_that_are_not_known_yet_are_left_out(self):
-    self._assert_mean([([0., 1., 2.], [np.nan, 1., 1.]), ([0., 2.], [3., 3.])],
-                      [1, 2], [2, 2])
-
   def test_is_empty_where_a_curve_has_no_values(self):
     self._assert_mean([([0., 1.], [np.nan, np.nan]), ([0., 1.], [3., 3.])], [], [])
 

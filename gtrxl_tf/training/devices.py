@@ -29,14 +29,9 @@ _SMALL_STEP = 5e8
 def threads_of_step(num_weights: int, num_rows: int) -> int:
   """Returns how many threads a learner needs when other parts run: 1, or 0 for all.
 
-  A step takes about six operations for each weight and row. Those of a small step are
-  too short to be shared: on two cores two threads cost 20 % more CPU time than one at
-  2.8e8 weights times rows (the small twins: 64 x 25 rows), and saved a fifth of the
-  wall time; at 1.0e9 (model dimension 128) they cost 2 % and saved half.
-
-  Args:
-    num_weights: how many numbers the step learns.
-    num_rows: environment steps in a batch.
+  The operations of a small step are too short to be shared: on two cores two threads
+  cost 20 % more CPU time than one at 2.8e8 weights times rows (environment steps in a
+  batch), and saved a fifth of the wall time; at 1.0e9 they cost 2 % and saved half.
   """
   return 1 if num_weights * num_rows < _SMALL_STEP else 0
 
@@ -56,10 +51,8 @@ def set_threads(threads: Optional[int]) -> None:
 def executor_for(function: Any) -> str:
   """Returns the executor that runs a function with the least CPU time.
 
-  The usual executor looks for work that it can do in parallel. With one thread there is
-  none, and a small learner step takes 6 % less on the executor for a single thread. An
-  operation that runs a function, such as a loop, would wait forever there for the only
-  thread.
+  With one thread, a small learner step takes 6 % less on the executor for a single
+  thread. An operation that runs a function, such as a loop, would wait forever there.
 
   Args:
     function: a concrete function, for one replica.
@@ -78,10 +71,7 @@ def executor_for(function: Any) -> str:
 
 
 def check(device: str) -> None:
-  """Raises a `ConfigError` unless TensorFlow has a device, such as `GPU:1`.
-
-  An operation on a device that does not exist would run on the CPU.
-  """
+  """Raises a `ConfigError` unless TensorFlow has a device, such as `GPU:1`."""
   names = [x.name.rpartition('device:')[2] for x in tf.config.list_logical_devices()]
   if device.upper() not in names:
     raise config.ConfigError(
@@ -183,12 +173,9 @@ def _check_tf_config(text: Optional[str]) -> None:
 
 
 def of_files(strategy: tf.distribute.Strategy) -> Optional[str]:
-  """Returns the device of a run's files; None if it is that of the variables.
-
-  The variables of a TPU slice are on several hosts, whose disks are not this process's.
-  """
-  is_tpu = isinstance(strategy, tf.distribute.TPUStrategy)
-  return '/job:localhost' if is_tpu else None
+  """Returns the device of a run's files; None if it is that of the variables."""
+  # The variables of a TPU slice are on several hosts, whose disks are not this process's.
+  return '/job:localhost' if isinstance(strategy, tf.distribute.TPUStrategy) else None
 
 
 def is_chief(strategy: tf.distribute.Strategy) -> bool:
@@ -332,9 +319,7 @@ def compute_dtype(name: str) -> ContextManager[None]:
 
   Their variables, the outputs of networks, and all losses are float32 in either case.
   On a CPU with instructions for bfloat16 (avx512_bf16, amx_bf16), a learner step of the
-  GTrXL paper's size takes 0.6 of the time that it takes in float32, and a step of the
-  small twins takes the same time; with TensorFlow's own kernels
-  (TF_ENABLE_ONEDNN_OPTS=0) a small step takes 2.4 times as long.
+  GTrXL paper's size takes 0.6 of its time in float32, and a small step the same time.
   """
   return saving.global_policy(
       {'float32': 'float32', 'bfloat16': 'mixed_bfloat16'}[name])

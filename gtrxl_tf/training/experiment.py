@@ -146,10 +146,7 @@ class Experiment(abc.ABC):
       prototype.close()
 
   def _play(self) -> None:
-    """Plays an episode of the first task with random actions, two seconds at most.
-
-    Integers that were not tried come first, until 50 were.
-    """
+    """Plays an episode with random actions for two seconds at most, new integers first."""
     random, tried, ended = np.random.default_rng(self.seed), set(), False
     seen = self._prototype.reset()
     end = time.monotonic() + 2
@@ -194,12 +191,9 @@ class Experiment(abc.ABC):
     return batch
 
   def tasks_of(self, count: int, first: int) -> np.ndarray:
-    """Returns the numbers of the tasks that `count` environments play, int32 `[count]`.
+    """Returns the numbers of the tasks that environments play, int32 `[count]`.
 
-    Args:
-      count: E.
-      first: number of the first environment. Environment i plays task i modulo the number
-        of tasks.
+    The first has the number `first`; number i plays task i modulo the number of tasks.
     """
     return np.arange(first, first + count, dtype=np.int32) % len(self._task_settings)
 
@@ -246,11 +240,7 @@ class Experiment(abc.ABC):
         self.task_names)
 
   def informed_return(self, num_episodes: int = 100) -> Optional[float]:
-    """Returns the mean return of the informed policy, if the environments have one.
-
-    Args:
-      num_episodes: episodes per task.
-    """
+    """Returns the mean return of the informed policy, if the environments have one."""
     means = []
     for settings in self._task_settings:
       with contextlib.closing(self._make_environment(self.seed, settings)) as environment:
@@ -263,12 +253,7 @@ class Experiment(abc.ABC):
                      ) -> Dict[str, float]:
     """Returns the scores of episodes by name; one score is named 'score'.
 
-    Args:
-      returns: the returns of the episodes.
-      tasks: the task of each episode.
-
-    Returns:
-      The scores; none if the experiment has no score, NaN if a task has no episode yet.
+    There are none if the experiment has no score; NaN if a task has no episode yet.
     """
     if self._score is None:
       return {}
@@ -322,12 +307,7 @@ class Experiment(abc.ABC):
     """Describes the number of steps in a row of a batch, for tables."""
 
   def check(self) -> None:
-    """Plays an episode, makes every part once, acts, and computes a loss.
-
-    Raises:
-      environments.EnvironmentFailed: the episode failed.
-      ValueError: the parts do not fit each other.
-    """
+    """Plays an episode, makes every part once, acts, and computes a loss."""
     if self._prototype is not None:
       with tempfile.TemporaryFile('w+', encoding='utf-8') as printed:
         try:
@@ -360,12 +340,7 @@ class Experiment(abc.ABC):
   # A run.
 
   def check_resumes(self, checkpoint: str, agent: agent_lib.Agent) -> None:
-    """Raises a `ConfigError` if a checkpoint's run has learned from other data.
-
-    Args:
-      checkpoint: path of a checkpoint of this kind of experiment and these networks.
-      agent: the experiment's agent.
-    """
+    """Raises a `ConfigError` if a checkpoint's run has learned from other data."""
 
   @property
   @abc.abstractmethod
@@ -405,13 +380,7 @@ class Experiment(abc.ABC):
 
   def describe(self, folder: run_folder.RunFolder,
                evaluation: evaluation_lib.Evaluation, informed: Optional[float]) -> str:
-    """Describes a finished run for a person.
-
-    Args:
-      folder: the run's folder.
-      evaluation: the evaluation at its end.
-      informed: the informed policy's return, if there is one.
-    """
+    """Describes a finished run for a person, by the evaluation at its end."""
     del folder
     return evaluation_lib.describe(
         evaluation, informed, self.task_names,

@@ -9,16 +9,17 @@ import tensorflow as tf
 
 from gtrxl_tf.agents import agent as agent_lib
 from gtrxl_tf.settings import config
+from gtrxl_tf.settings import errors
 from gtrxl_tf.training import devices
 
 Optimizer = Union[tf.keras.optimizers.legacy.Optimizer, tf.keras.optimizers.Optimizer]
 
 
-class Diverged(Exception):
+class Diverged(errors.RunFailed):
   """The loss or a gradient is not finite."""
 
 
-class StepFailed(Exception):
+class StepFailed(errors.RunFailed):
   """A step could not be taken: a device or another worker is gone."""
 
 
@@ -30,10 +31,9 @@ _DEVICE_ERRORS = (
 
 @contextlib.contextmanager
 def device_errors(step: int) -> Iterator[None]:
-  """Raises `StepFailed` if a device or another worker fails in learner step `step`.
+  """Raises `StepFailed` if a device or another worker fails in a learner step.
 
-  The Reverb server's errors are of the same types, and trainers wait for the server to
-  come back: a step's own errors must differ.
+  The Reverb server's errors have the same types, and trainers wait for it to come back.
   """
   try:
     yield
@@ -51,14 +51,7 @@ class Metrics(Mapping[str, Any]):
   """
 
   def __init__(self, names: Sequence[str], scalars: tf.Tensor, rest: Mapping[str, Any]):
-    """Creates the metrics.
-
-    Args:
-      names: the names of the scalars.
-      scalars: `[len(names)]`.
-      rest: the other metrics.
-    """
-    self._names = names
+    self._names = names  # Those of the scalars.
     self._scalars = scalars
     self._rest = rest
 
@@ -205,12 +198,7 @@ class Learner:
 
   def device_step(self, batch: Any, rows: Optional[tf.Tensor] = None
                   ) -> Dict[str, Any]:
-    """Runs the compiled part of a gradient step: all but the agent's `after_step`.
-
-    Args:
-      batch: the global batch.
-      rows: the rows that each replica uses; None for all.
-    """
+    """Runs the compiled part of a gradient step, on the given rows of each replica."""
     metrics = self._strategy.run(self._replica_step, (batch, rows))
     carried = {'carried': metrics.pop('carried')} if 'carried' in metrics else {}
     return {**self._sum(metrics), **tf.nest.map_structure(self._gather, carried)}
@@ -223,10 +211,10 @@ class Learner:
 
   def _packed_step(self, batch: Any, rows: Optional[tf.Tensor]
                    ) -> Tuple[tf.Tensor, Dict[str, Any]]:
-    """Runs `device_step`; returns its scalars as a vector, and its other metrics."""
     return self._pack(self.device_step(batch, rows))
 
   def _pack(self, metrics: Dict[str, Any]) -> Tuple[tf.Tensor, Dict[str, Any]]:
+    """Returns the scalars as a vector, and the other metrics."""
     self._names = [name for name, x in metrics.items()
                    if tf.is_tensor(x) and x.shape.rank == 0]
     scalars = tf.stack([tf.cast(metrics.pop(name), tf.float32) for name in self._names])

@@ -98,19 +98,6 @@ class _Seen(tf.Module):
 class LearnerTest(tf.test.TestCase, parameterized.TestCase):
 
   @pytest.mark.medium
-  def test_steps_are_counted_and_change_all_that_is_learned(self):
-    training = _Training()
-    before = [v.numpy() for v in training.agent.learned_variables]
-    target = [v.numpy() for v in training.agent.target.variables]
-    for seed in range(3):
-      training.step(seed)
-    self.assertEqual(training.learner.steps, 3)
-    for variable, old in zip(training.agent.learned_variables, before):
-      self.assertGreater(np.abs(variable - old).max(), 0, variable.name)
-    for variable, old in zip(training.agent.target.variables, target):
-      self.assertAllEqual(variable, old)
-
-  @pytest.mark.medium
   def test_a_step_is_that_of_its_optimizer_on_its_agents_loss(self):
     training, reference = _Training(), _Training()
     for seed in range(3):
@@ -200,23 +187,6 @@ class LearnerTest(tf.test.TestCase, parameterized.TestCase):
     self.assertEqual(prepared.step(0), other.step(0))
     self.assertEqual(count(), traces)
 
-  @pytest.mark.medium
-  def test_scalars_arrive_as_one_tensor(self):
-    training = _Training()
-    batch = testing.random_unrolls(0, num_tasks=2)._replace(target_step=(), unroll_id=())
-    metrics = training.learner.step(batch)
-    numbers = metrics.numbers()
-    self.assertContainsSubset(('loss', 'gradient_norm', 'policy_loss'), numbers)
-    self.assertEqual(list(metrics), list(numbers))
-    self.assertLen(metrics, len(numbers))
-    self.assertEqual(numbers, {name: float(x) for name, x in metrics.items()})
-    with self.assertRaises(KeyError):
-      metrics['carried']  # pylint: disable=pointless-statement
-    outputs = training.learner._step.get_concrete_function(batch, None).outputs
-    self.assertLen([x for x in outputs if x.dtype == tf.float32 and x.shape.rank == 1
-                    and x.shape[0] == len(numbers)], 1)
-    self.assertEmpty([x for x in outputs if x.shape.rank == 0])
-
   def _rows(self, steps, seed=0):
     """The rows of the gradient steps on a batch of 0 to 5, in each learner step."""
     agent = _Seen()
@@ -248,21 +218,6 @@ class LearnerTest(tf.test.TestCase, parameterized.TestCase):
         num_minibatches=3)
     with self.assertRaisesRegex(config.ConfigError, '^num_minibatches = 3'):
       learner.step(tf.range(4))
-
-  @pytest.mark.medium
-  def test_minibatches_of_a_resumed_run_are_those_it_would_have_had(self):
-    uses = dict(num_epochs=2, num_minibatches=2)
-    whole, first, second = (_Training(**uses) for _ in range(3))
-    for seed in range(3):
-      whole.step(seed)
-    for seed in range(2):
-      first.step(seed)
-    path = first.checkpoint.save(os.path.join(self.get_temp_dir(), 'checkpoint'))
-    second.checkpoint.restore(path).assert_consumed()
-    self.assertEqual(second.learner.steps, 2)
-    second.step(2)
-    for x, y in zip(second.variables(), whole.variables()):
-      self.assertAllEqual(x, y)
 
   def test_lookups_empty_states_and_what_has_no_gradient(self):
     if len(tf.config.list_logical_devices('CPU')) < NUM_DEVICES:

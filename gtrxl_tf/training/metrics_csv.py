@@ -20,17 +20,9 @@ class MetricsWriter:
   """
 
   def __init__(self, path: pathlib.Path, resume_step: float = math.inf):
-    """Opens the file and drops the rows after `resume_step`, which will be repeated.
-
-    A file with lines that cannot be read is kept as `metrics.csv.damaged`, and its
-    other rows are copied to the new file.
-    """
-    rows, unreadable = _read(path)
-    if unreadable or (rows and 'learner_step' not in rows[0]):
-      rows = [row for row in rows if 'learner_step' in row]
-      logging.warning('%s was damaged and is now %s; %d of its rows can be read',
-                      path, files.set_aside(path).name, len(rows))
-    rows = [row for row in rows if row['learner_step'] <= resume_step]
+    """Opens the file and drops the rows after `resume_step`, which will be repeated."""
+    rows = [row for row in read_metrics(path)
+            if row.get('learner_step', math.inf) <= resume_step]
     self._path = path
     self._waiting: List[Dict[str, float]] = []
     self._columns: List[str] = list(rows[0]) if rows else []
@@ -43,8 +35,7 @@ class MetricsWriter:
     """Writes a row.
 
     A new key becomes a column, which is NaN in the rows before. A column that the row
-    does not have, as when a run goes on without its score, is NaN in this row. If
-    somebody has removed the file, a new one begins.
+    does not have, as when a run goes on without its score, is NaN in this row.
     """
     self._waiting.append(row)
     try:
@@ -90,50 +81,27 @@ def _format(value: float) -> str:
 def read_metrics(path: pathlib.Path) -> List[Dict[str, float]]:
   """Reads the rows of a `metrics.csv`; none if there is no file yet.
 
-  A last line that is still being written is left out. Lines that cannot be read are
-  left out with a warning.
+  Lines that cannot be read are left out, such as a last one that is still being written.
   """
-  rows, unreadable = _read(path)
-  if unreadable:
-    logging.warning('%s: %d lines cannot be read', path, unreadable)
-  return rows
-
-
-def _read(path: pathlib.Path) -> Tuple[List[Dict[str, float]], int]:
-  """Returns the rows of a file, and how many of its lines cannot be read."""
   if not path.exists():
-    return [], 0
-  text = path.read_text(encoding='utf-8', errors='replace')
-  lines = text.split('\n')[:-1]
-  columns = _cells(lines[0]) if lines else []
-  if not columns and lines:
-    return [], len(lines)
-  rows = [_row(columns, line) for line in lines[1:]]
-  readable = [row for row in rows if row is not None]
-  return readable, len(rows) - len(readable)
-
-
-def _cells(line: str) -> List[str]:
-  """Returns the cells of a line; none if it is damaged."""
-  try:
-    return [] if '\ufffd' in line else next(csv.reader([line]), [])
-  except csv.Error:
     return []
+  header, _, text = path.read_text(encoding='utf-8', errors='replace').partition('\n')
+  return _rows(header, text)
 
 
-def _row(columns: List[str], line: str) -> Optional[Dict[str, float]]:
-  """Returns a row of numbers; None if the line does not have one per column."""
-  try:
-    return dict(zip(columns, map(float, _cells(line)), strict=True))
-  except ValueError:
-    return None
+def _rows(header: str, text: str) -> List[Dict[str, float]]:
+  """Returns the complete lines of a text that have a number for each column."""
+  columns, rows = next(csv.reader([header]), []), []
+  for line in text.split('\n')[:-1]:
+    try:
+      rows.append(dict(zip(columns, map(float, line.split(',')), strict=True)))
+    except ValueError:
+      pass
+  return rows if columns else []
 
 
 def last_metrics(path: pathlib.Path) -> Optional[Dict[str, float]]:
-  """Reads the last row of a `metrics.csv` without the rows before it.
-
-  It returns None if the row cannot be read.
-  """
+  """Reads the last row of a `metrics.csv` without the rows before it; None without rows."""
   rows, _ = _tail(path, 1)
   return rows[-1] if rows else None
 
@@ -143,19 +111,14 @@ def metrics_after(path: pathlib.Path, step: float) -> List[Dict[str, float]]:
   factor, is_all = 1, False
   while not is_all:
     rows, is_all = _tail(path, factor)
-    rows = [row for row in rows if row is not None]
     if rows and rows[0]['learner_step'] <= step:
       break
     factor *= 4
   return [row for row in rows if row['learner_step'] > step]
 
 
-def _tail(path: pathlib.Path, factor: int
-          ) -> Tuple[List[Optional[Dict[str, float]]], bool]:
-  """Returns the last rows of a file, `factor` or more, and whether these are all.
-
-  A row that cannot be read is None.
-  """
+def _tail(path: pathlib.Path, factor: int) -> Tuple[List[Dict[str, float]], bool]:
+  """Returns the last rows of a file, `factor` or more, and whether these are all."""
   if not path.exists():
     return [], True
   with open(path, 'rb') as file:
@@ -163,7 +126,5 @@ def _tail(path: pathlib.Path, factor: int
     # Rows are about as long as the header, and the last one may be incomplete.
     begin = path.stat().st_size - factor * (4096 + 4 * len(header))
     file.seek(max(len(header) - 1, begin, 0))
-    tail = file.read().decode(errors='replace')
-  columns = _cells(header.decode(errors='replace').strip())
-  return [_row(columns, line) for line in tail.split('\n')[1:-1] if columns], (
-      begin < len(header))
+    _, _, text = file.read().decode(errors='replace').partition('\n')
+  return _rows(header.decode(errors='replace').strip(), text), begin < len(header)

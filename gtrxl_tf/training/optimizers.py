@@ -31,8 +31,7 @@ class OptimizerSettings(abc.ABC):
     """Makes the optimizer.
 
     Args:
-      gradient_steps: how many gradient steps it will take, exactly or, if there is a
-        `progress`, about; None if that is not known.
+      gradient_steps: how many it will take, about; None if that is not known.
       progress: the share of the run that is over, which schedules then follow.
     """
 

@@ -135,10 +135,7 @@ class Rollout:
     return arrays
 
   def warm_up(self) -> None:
-    """Runs the policy and drops what it does: a first call optimizes and compiles.
-
-    A policy with an operation that XLA does not have is compiled without XLA.
-    """
+    """Runs the policy and drops what it does: a first call optimizes and compiles."""
     state = self.policy_state
     try:
       self._outputs()
@@ -187,11 +184,9 @@ def _assign_changes(variables: Any, old: Any, new: Any) -> None:
 
 
 def _mover(variables: Any, move: Callable[[Any], Any]) -> Callable[[], None]:
-  """Returns a function that applies `move` to a nest of variables.
-
-  It does not refer to the rollout, whose environments would otherwise live on until
-  garbage is collected, perhaps in a thread that must not close their renderers.
-  """
+  """Returns a function that applies `move` to a nest of variables."""
+  # It does not refer to the rollout, whose environments would otherwise live on until
+  # garbage is collected, perhaps in a thread that must not close their renderers.
   @functools.partial(tf.function, autograph=False)
   def moved():
     state = _values(variables)
@@ -203,10 +198,7 @@ def _mover(variables: Any, move: Callable[[Any], Any]) -> Callable[[], None]:
 @contextlib.contextmanager
 def _cached(variables: Sequence[tf.Variable], values: Sequence[tf.Tensor]
             ) -> Iterator[None]:
-  """Lets a trace read `values` in place of the variables, where it reads them whole.
-
-  It reads the variables themselves where TensorFlow has no such cache.
-  """
+  """Lets a trace read `values` in place of the variables, where it reads them whole."""
   # pylint: disable=protected-access
   for variable, value in zip(variables, values):
     variable._cached_value = value

@@ -56,13 +56,6 @@ class RolloutTest(parameterized.TestCase):
           self.assertEqual(done[t].action[i], maze.informed_action())
         time_step = maze.step(done[t].action[i])
 
-  def test_steps_return_the_inputs_that_the_policy_answered(self):
-    rollout = _rollout()
-    for _ in range(15):
-      seen, _ = rollout.step()
-      np.testing.assert_array_equal(
-          rollout.policy_state.flag, seen.observation[:, 2])
-
   @pytest.mark.medium
   def test_steps_leave_no_memory_behind(self):
     rollout = _rollout()
@@ -174,20 +167,6 @@ class RolloutTest(parameterized.TestCase):
     np.testing.assert_array_equal(seen[-1], time_step.observation)
     np.testing.assert_array_equal(done.action, np.argmax(time_step.observation, -1))
     self.assertEqual(rollout.policy_state, 1)
-
-  def test_a_policy_is_traced_once(self):
-    policy = testing.MazeSolver(_mazes()[0])
-    traces = []
-    def action(time_step, state):
-      traces.append(None)
-      return policy.action(time_step, state)
-    rollout = rollout_lib.Rollout(
-        environments.BatchedEnvironment(_mazes()), action, policy.get_initial_state(3))
-    kinds = set()
-    for _ in range(12):
-      kinds.update(rollout.step()[0].step_type.tolist())
-    self.assertLen(traces, 1)
-    self.assertEqual(kinds, set(map(int, dm_env.StepType)))
 
 
 if __name__ == '__main__':

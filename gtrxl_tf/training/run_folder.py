@@ -13,35 +13,15 @@ from gtrxl_tf.settings import config as config_lib
 NO_ROOM = errno.ENOSPC, errno.EDQUOT, errno.EFBIG
 
 
-class InUseError(Exception):
+class InUseError(config_lib.ConfigError):
   """Another process trains in the folder. The message is one line."""
 
 
 class RunFolder:
-  """Paths in the folder of a run.
+  """Paths in the folder of a run; docs/running.md describes the files.
 
-  `config.gin`      the complete operative config; `launch.train` writes it
-  `config.1.gin`, `evaluation.1.csv`, ...  the same files before settings were changed
-  `checkpoints/`    everything that training depends on
-  `summaries/`      for TensorBoard
-  `metrics.csv`     one row every few learner steps
-  `policy/`         the SavedModel of the policy
-  `best/`           the same of the best evaluation, unless that was of the last weights
-  `curve.png`       the learning curve
-  `evaluation.csv`  episodes after training; for a policy that learns while it acts, the
-                    end of each learning process
-  `scores.csv`      the scores of these episodes, if the experiment has any
-  `videos/`         films of episodes, made by `gtrxl evaluate --video`
-  `report.html`     a page about the run, made by `gtrxl report`
-  `learning_process.png`, `.csv`  the last learning processes of a policy that learns
-                    while it acts
-  `evaluations.csv` episodes during training, in online runs
-  `best.csv`        episodes of the policy in `best/`, after training
-  `replay/`         Reverb's checkpoints of its tables
-  `failures/`       for each process that failed, the traceback of its last error
-  `logs/`           for each process, what TensorFlow, XLA and Reverb print
-  `wandb.id`, `wandb/`  the run's id at Weights & Biases, and what is sent there
-  `done`, `diverged`  mark how the run ended; `Trainer.run` writes them
+  `launch.train` writes `config.gin` before the run, and the evaluation after it. All
+  other files are the trainer's, or of the commands that have their names.
   """
 
   def __init__(self, root: Union[str, os.PathLike]):
@@ -66,6 +46,7 @@ class RunFolder:
   logs = property(lambda self: self.root / 'logs')
   wandb = property(lambda self: self.root / 'wandb.id')
   done = property(lambda self: self.root / 'done')
+  _learner_lock = property(lambda self: self.root / '.learner.lock')
   diverged = property(lambda self: self.root / 'diverged')
 
   @property
@@ -84,12 +65,7 @@ class RunFolder:
   def in_use(self) -> Iterator[None]:
     """Makes the folder, and locks it against other processes.
 
-    It waits for the parts of a run whose supervisor was killed, see `written_by`.
-
-    Raises:
-      InUseError: another process has locked it.
-      config.ConfigError: there is no such folder, and it cannot be made or written; or
-        its path is a pattern, see `config.check_plain`.
+    It waits for the learner of a run whose supervisor was killed, see `one_learner`.
     """
     config_lib.check_plain(self.root)
     try:
@@ -111,48 +87,35 @@ class RunFolder:
         raise config_lib.ConfigError(
             f'{self.root}: {error.strerror}: expected a file system with locks '
             '(flock)') from error
-      for part in 'server', 'learner':
-        if self._lock_of(part).exists():
-          with self.written_by(part):
-            pass
+      if self._learner_lock.exists():
+        with self.one_learner():
+          pass
       yield
     finally:
       os.close(descriptor)
 
   @contextlib.contextmanager
-  def written_by(self, part: str) -> Iterator[None]:
-    """Waits until no other process is this part of the run, and keeps others waiting.
+  def one_learner(self) -> Iterator[None]:
+    """Waits until no other process is the run's learner, and keeps others waiting.
 
-    If a supervisor is killed, its parts take up to 20 s to save and end. The user may
-    have started the run again by then.
+    If a supervisor is killed, its learner takes up to 20 s to save and end.
     """
-    with open(self._lock_of(part), 'w', encoding='utf-8') as file:
+    with open(self._learner_lock, 'w', encoding='utf-8') as file:
       try:
         files.lock(file)
       except BlockingIOError:
-        print(f'Waiting for the {part} of an earlier start in {self.root} to end.',
+        print(f'Waiting for the learner of an earlier start in {self.root} to end.',
               flush=True)
         files.lock(file, wait=True)
       yield
 
-  def _lock_of(self, part: str) -> pathlib.Path:
-    return self.root / f'.{part}.lock'
-
   def keep_record(self) -> pathlib.Path:
-    """Copies config and evaluation to numbered files beside them.
-
-    Returns:
-      The config's copy.
-    """
+    """Copies config and evaluation to numbered files beside them; returns the config's."""
     number = 1
-    while (kept := _numbered(self.config, number)).exists():
+    while (kept := self.config.with_suffix(f'.{number}.gin')).exists():
       number += 1
     for path in self.evaluation, self.scores, self.config:  # The config completes it.
       if path.exists():
-        files.write_atomically(
-            _numbered(path, number), path.read_text(encoding='utf-8'))
+        files.write_atomically(path.with_suffix(f'.{number}{path.suffix}'),
+                               path.read_text(encoding='utf-8'))
     return kept
-
-
-def _numbered(path: pathlib.Path, number: int) -> pathlib.Path:
-  return path.with_suffix(f'.{number}{path.suffix}')

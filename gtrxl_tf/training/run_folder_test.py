@@ -2,18 +2,13 @@
 
 import errno
 import fcntl
-import os
-import pathlib
 import threading
 import time
 from unittest import mock
 
 from absl.testing import absltest
-import tensorflow as tf
 
-from gtrxl_tf import files
 from gtrxl_tf.settings import config
-from gtrxl_tf.training import checkpoints
 from gtrxl_tf.training import run_folder
 
 
@@ -37,21 +32,23 @@ class RunFolderTest(absltest.TestCase):
         with folder.in_use():
           self.fail('It has no lock.')
 
-  def test_a_start_waits_for_the_parts_of_the_one_before(self):
+  def test_a_start_waits_for_the_learner_of_the_one_before(self):
     folder, order = run_folder.RunFolder(self.create_tempdir().full_path), []
 
     def start_again():
       with folder.in_use():
         order.append('second')
 
-    for part in 'server', 'learner':
-      with folder.written_by(part):
-        thread = threading.Thread(target=start_again)
-        thread.start()
-        time.sleep(0.1)
-        order.append('first')
-      thread.join()
-    self.assertEqual(order, ['first', 'second'] * 2)
+    with folder.in_use():
+      learner = folder.one_learner()
+      learner.__enter__()
+    thread = threading.Thread(target=start_again)
+    thread.start()
+    time.sleep(0.1)
+    order.append('first')
+    learner.__exit__(None, None, None)
+    thread.join()
+    self.assertEqual(order, ['first', 'second'])
 
   def test_a_path_that_tensorflow_cannot_read_is_refused(self):
     for name, character in ('lr[3e-4]', r'\['), ('run*', r'\*'), ('run?', r'\?'):
@@ -61,26 +58,6 @@ class RunFolderTest(absltest.TestCase):
         with folder.in_use():
           self.fail('It was accepted.')
       self.assertFalse(folder.root.exists())
-
-  def test_a_relative_path_in_a_folder_of_such_a_name_works(self):
-    folder = pathlib.Path(self.create_tempdir().full_path, 'w[1]')
-    folder.mkdir()
-    self.addCleanup(os.chdir, os.getcwd())
-    os.chdir(folder)
-    with run_folder.RunFolder('run').in_use():
-      path = tf.train.Checkpoint(x=tf.Variable(1)).write('run/checkpoints/ckpt-1')
-      self.assertIsNotNone(tf.train.load_checkpoint(path))
-    stamped = folder / 'run/checkpoints'
-    files.write_sealed(stamped / 'stamp.json', {'kind': '', 'variables': {}})
-    with self.assertRaisesRegex(config.ConfigError, r'w\[1\]/.*expected a path without'):
-      checkpoints.check(stamped, None, None)
-
-  def test_a_file_is_complete_or_unchanged(self):
-    folder = run_folder.RunFolder(self.create_tempdir().full_path)
-    files.write_atomically(folder.done, 'first')
-    with self.assertRaises(TypeError):
-      files.write_atomically(folder.done, None)
-    self.assertEqual(folder.done.read_text(), 'first')
 
 
 if __name__ == '__main__':

@@ -12,11 +12,6 @@ import tensorflow as tf
 
 from gtrxl_tf.settings import config
 
-# The metadata of a number, as `tf.summary.scalar` writes it.
-_SCALAR = tf.compat.v1.SummaryMetadata(
-    plugin_data=tf.compat.v1.SummaryMetadata.PluginData(plugin_name='scalars'))
-
-
 # Groups of the columns of `metrics.csv`. All other columns are the agent's: its losses,
 # temperatures and the like.
 _GROUPS = {
@@ -37,6 +32,12 @@ def tag(column: str) -> str:
   return f'{found[0] if found else "agent"}/{column}'
 
 
+def _metadata(plugin: str) -> tf.compat.v1.SummaryMetadata:
+  """Returns the metadata that `tf.summary` writes for a plugin."""
+  return tf.compat.v1.SummaryMetadata(
+      plugin_data=tf.compat.v1.SummaryMetadata.PluginData(plugin_name=plugin))
+
+
 class Summaries:
   """Writes summaries for TensorBoard. Errors, as on a full disk, are only logged."""
 
@@ -50,7 +51,7 @@ class Summaries:
     # Like `tf.summary.scalar`, but one op for all, in an eighth of the time.
     self._write(step, [
         tf.compat.v1.Summary.Value(
-            tag=tag(name), metadata=_SCALAR,
+            tag=tag(name), metadata=_metadata('scalars'),
             tensor=tf.make_tensor_proto(value, tf.float32))
         for name, value in row.items() if not math.isnan(value)])
 
@@ -59,8 +60,7 @@ class Summaries:
     text = '\n'.join(f'    {line}' for line in text.splitlines())  # A block of Markdown.
     self._write(0, [tf.compat.v1.Summary.Value(
         tag='settings', tensor=tf.make_tensor_proto(text, tf.string),
-        metadata=tf.compat.v1.SummaryMetadata(
-            plugin_data=tf.compat.v1.SummaryMetadata.PluginData(plugin_name='text')))])
+        metadata=_metadata('text'))])
 
   def picture(self, name: str, path: pathlib.Path) -> None:
     """Writes the picture of a file, PNG or animated GIF."""

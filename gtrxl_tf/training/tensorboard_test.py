@@ -65,13 +65,6 @@ class SummariesTest(parameterized.TestCase):
           tf.make_ndarray(value.tensor), tf.make_ndarray(their_value.tensor))
       self.assertEqual(value.tensor.dtype, their_value.tensor.dtype)
 
-  def test_online_rows_are_at_environment_steps(self):
-    folder = pathlib.Path(self.create_tempdir().full_path)
-    writer = tensorboard.Summaries(folder)
-    writer.write({'learner_step': 3, 'environment_steps': 640.0, 'episode_length': 8.0})
-    writer.flush()
-    self.assertIn((640, 'episodes/episode_length'), self.read(folder))
-
   @parameterized.parameters(
       ('return_3', 'episodes'), ('success', 'episodes'), ('score', 'episodes'),
       ('greedy_normalized', 'episodes'), ('environment_steps_per_second', 'actors'),

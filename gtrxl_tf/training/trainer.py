@@ -89,7 +89,7 @@ class Trainer(abc.ABC):
 
   def __init__(self, experiment: experiment_lib.Experiment, process: Process,
                agent: agent_lib.Agent, optimizer: learner.Optimizer,
-               checkpointed: Mapping[str, Any], may_exit: bool = False):
+               checkpointed: Mapping[str, Any]):
     """Creates the learner, and restores the newest checkpoint if there is one.
 
     Args:
@@ -99,7 +99,6 @@ class Trainer(abc.ABC):
       optimizer: made there too.
       checkpointed: other objects that training depends on, by their names in
         checkpoints.
-      may_exit: whether the process may exit within a step if nothing is unsaved.
     """
     self.evaluation: Optional[evaluation.Evaluation] = None
     self._experiment = experiment
@@ -133,7 +132,7 @@ class Trainer(abc.ABC):
     self._newest: Optional[learner.Metrics] = None  # The last step's.
     best = checkpoints.load_best(folder.checkpoints)
     self._best: Optional[float] = best and best.measure
-    self._long_steps = long_steps.LongSteps(self._asked_to_stop, may_exit)
+    self._long_steps = long_steps.LongSteps()
     # Time that imports and construction take is not counted.
     self._started = time.monotonic() - float(self._seconds)
     self._last_log = (time.monotonic(), self.step)
@@ -179,11 +178,6 @@ class Trainer(abc.ABC):
 
     Returns:
       Whether training came to its end; False if it was told to stop.
-
-    Raises:
-      learner.Diverged: loss or gradient is not finite. No checkpoint was saved since.
-      learner.StepFailed: a device or another worker is gone.
-      checkpoints.SaveFailed: the last checkpoint could not be saved.
     """
     try:
       ended = self.train()
@@ -234,11 +228,11 @@ class Trainer(abc.ABC):
           measure, self.step, environment_steps, [x.numpy() for x in network.variables]))
 
   def _take_steps(self, batch: Any) -> None:
-    self._long_steps.step_begins(self.step + 1, self.step - self._saved_step)
+    self._long_steps.now(f'takes learner step {self.step + 1}')
     with learner.device_errors(self.step + 1):
       self._newest, count = self._learn(batch)
-    self._long_steps.step_ends()
     self.step += count
+    self._long_steps.now(f'waits for a batch after learner step {self.step}')
     logs = self._logs()
     if logs:
       # If a step is not finite, all later ones are not either. It is therefore enough
@@ -281,8 +275,7 @@ class Trainer(abc.ABC):
   def _save(self, last: bool) -> None:
     """Saves a checkpoint, unless this step's was saved.
 
-    Without the checkpoint of the run's last step, training would be repeated. The trainer
-    therefore tries until it succeeds, or is asked to stop.
+    It tries to save the run's last step until it succeeds, or is asked to stop.
     """
     if self.step == self._saved_step:
       return

@@ -21,14 +21,12 @@ _STOPPED_SECONDS = 10.0
 class Watchdog:
   """Logs one line when a part has made no progress for a given time.
 
-  It runs in its own thread, since a part that makes no progress is often inside a call
-  that does not return. Use it as a context.
+  It runs in its own thread. Use it as a context.
 
   A part without progress may be waiting for another one, for any length of time. It
   then calls `alive` regularly. If it does not, a single call has not returned and the
-  part hangs, as in an environment that never returns or a Reverb call on a network that
-  was cut. After `hang` seconds the watchdog ends the process with exit code 1, so
-  that a supervisor starts it again.
+  part hangs, as in an environment that never returns. After `hang` seconds the watchdog
+  ends the process with exit code 1, so that a supervisor starts it again.
   """
 
   def __init__(self, limit: float, describe: Callable[[float], str],

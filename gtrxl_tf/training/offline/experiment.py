@@ -31,10 +31,7 @@ _SAMPLER = 'sampler/.ATTRIBUTES/py_state'
 
 
 def _comparable(*specs: dm_specs.Array) -> List[Dict[str, Any]]:
-  """Returns the properties of each spec of an action that all the specs have.
-
-  Specs of imported datasets may have neither bounds nor names.
-  """
+  """Returns the properties of specs that all have: imported ones may lack bounds and names."""
   properties = [{'num_values': getattr(spec, 'num_values', None)} for spec in specs]
   for known, spec in zip(properties, specs):
     if hasattr(spec, 'minimum'):
@@ -133,10 +130,7 @@ class OfflineExperiment(experiment.Experiment):
     self._check_specs()
 
   def _check_specs(self) -> None:
-    """Checks that the dataset's shapes and actions are those of the environment.
-
-    It logs a warning if the environment's name differs, as for another version of it.
-    """
+    """Checks that the dataset's shapes and actions are those of the environment."""
     recorded = self.dataset.environment
     if recorded and recorded != self.environment_name:
       logging.warning('OfflineExperiment.dataset was recorded in %s; the policy plays %s',
@@ -263,15 +257,7 @@ class OfflineExperiment(experiment.Experiment):
 
   def episode(self, space: action_space.ActionSpace, number: int
               ) -> decision.Segments:
-    """Returns the first N segments of an episode of the dataset, as a batch of one.
-
-    Args:
-      space: the space of the actions.
-      number: the episode's number.
-
-    Raises:
-      IndexError: the dataset has no such episode.
-    """
+    """Returns the first N segments of an episode of the dataset, as a batch of one."""
     if number >= self.dataset.num_episodes:
       raise IndexError(f'episode {number} of {self.dataset.path}: it has '
                        f'{self.dataset.num_episodes}')

@@ -81,11 +81,7 @@ def summarize(steps: np.ndarray, values: np.ndarray) -> Curve:
 
 
 def normalized(value: float, random: float, source: float) -> float:
-  """Returns a return on a scale where random play has 0 and the source 1.
-
-  A ratio of returns would mislead where they are costs, as in the tasks quick and
-  dense. It is NaN if random play and the source have the same return.
-  """
+  """Returns a return on a scale where random play has 0 and the source 1; NaN if equal."""
   return (value - random) / (source - random) if source != random else float('nan')
 
 

@@ -104,12 +104,7 @@ class HistoryExperiment(experiment.OfflineExperiment):
 
   def make_evaluator(self, policy: Any, folder: Optional[run_folder.RunFolder] = None
                      ) -> learning_processes.LearningProcesses:
-    """Makes the evaluator of a policy, which plays learning processes.
-
-    Args:
-      policy: the policy to evaluate; its weights may change between evaluations.
-      folder: the run's folder, where curves are drawn; None for no pictures.
-    """
+    """Makes the evaluator of a policy, which plays learning processes."""
     return learning_processes.LearningProcesses(
         policy, self._collector, self.seed, folder and folder.learning_process,
         self._temperatures)

@@ -17,8 +17,7 @@ from gtrxl_tf.networks import distillation as network_lib
 from gtrxl_tf.settings import config
 from gtrxl_tf.training.offline import samplers
 
-# Streams of random numbers.
-_WINDOWS, _FIRST_ROWS, _NEXT_ROWS = range(3)
+_WINDOWS, _FIRST_ROWS, _NEXT_ROWS = range(3)  # Streams of random numbers.
 
 
 class _Rows(NamedTuple):

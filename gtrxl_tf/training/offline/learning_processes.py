@@ -29,12 +29,7 @@ class PolicySource(collecting.Source):
   """
 
   def __init__(self, policy: agents_policy.NetworkPolicy, seed: int):
-    """Compiles the policy, whose weights may change.
-
-    Args:
-      policy: a policy that learns in its state, such as `DistillationPolicy`.
-      seed: the seed of the actions.
-    """
+    """Compiles the policy, such as a `DistillationPolicy`, whose weights may change."""
     self._policy = policy
     self._seed = seed
     self._action = tf.function(policy.action, autograph=False)
@@ -71,8 +66,7 @@ def as_inputs(played: collecting.LearningHistories,
               policy: policy_lib.DistillationPolicy) -> distillation.Histories:
   """Returns the inputs that a network received in histories that its policy played."""
 
-  def before(x: np.ndarray) -> tf.Tensor:
-    """Shifts by one, so that each step has the values of the step before."""
+  def before(x: np.ndarray) -> tf.Tensor:  # The values of the step before.
     return tf.constant(np.pad(x, [(0, 0), (1, 0)] + [(0, 0)] * (x.ndim - 2)))
 
   num, num_steps = played.reward.shape
@@ -153,10 +147,7 @@ class LearningProcesses:
     return float(np.mean(history_curves.returns_by_part(played.reward, played.end, 1)))
 
   def _best_temperature(self) -> float:
-    """Returns the temperature with the best returns in tasks of training.
-
-    All N temperatures play the same tasks, an Nth as many as an evaluation has.
-    """
+    """Returns the best of N temperatures in tasks of training, an Nth of an evaluation's."""
     num_tasks = -(-self._collector.num_histories['evaluation'] // len(self._at))
     returns = {temperature: np.mean(_last_returns(source.play(
         self._collector.training_tasks(num_tasks), self._collector.family.num_steps)))
@@ -167,14 +158,8 @@ class LearningProcesses:
                after_training: bool = False) -> evaluation.Evaluation:
     """Plays all processes, and returns the results of their last fifth.
 
-    Args:
-      should_stop: ignored; processes of a whole batch take seconds.
-      after_training: whether to choose a temperature.
-
-    Returns:
-      Return and success of each process, and the means that `columns` names. Success is
-      the share of episodes that were not cut off. The tuned columns are those at the
-      temperature that was chosen.
+    Success is the share of episodes that were not cut off. The tuned columns, which need
+    `after_training`, are those at the temperature that was chosen.
     """
     del should_stop
     tasks = self._collector.evaluation_tasks()
@@ -221,15 +206,11 @@ def _last_returns(played: collecting.LearningHistories) -> np.ndarray:
 
 
 def success_after_misses(end: np.ndarray, most: int = 3) -> List[float]:
-  """Returns how often episodes succeed, by the number of misses since the last success.
+  """Returns the share of episodes that succeed, after 0, 1, ... misses since a success.
 
   Args:
     end: how each step of the histories ends, `[B, steps]`, as in `LearningHistories`.
-    most: the largest number of misses.
-
-  Returns:
-    The share of episodes that succeed right after a success, after one miss, and so on
-    up to `most` misses; NaN where there are no such episodes.
+    most: the largest number of misses. The share is NaN where there are no episodes.
   """
   counts, successes = np.zeros(most + 1), np.zeros(most + 1)
   for row in end:

@@ -37,6 +37,11 @@ def _network(specs):
   return network
 
 
+def _policy(collector):
+  return policy_lib.DistillationPolicy(
+      _network(collector.specs), collector.specs.observation, collector.specs.action)
+
+
 def _same_tasks(one, other):
   """Returns whether two batches have equally many tasks and equal informed actions."""
   for _ in range(4):
@@ -75,8 +80,7 @@ class LearningProcessesTest(tf.test.TestCase):
   @pytest.mark.medium
   def test_policy_and_source_are_in_one_picture(self):
     collector = _collector()
-    policy = policy_lib.DistillationPolicy(
-        _network(collector.specs), collector.specs.observation, collector.specs.action)
+    policy = _policy(collector)
     picture = pathlib.Path(self.create_tempdir().full_path) / 'learning.png'
     evaluator = learning_processes.LearningProcesses(policy, collector, 0, picture)
     played = evaluator.evaluate()
@@ -106,8 +110,7 @@ class LearningProcessesTest(tf.test.TestCase):
   @pytest.mark.medium
   def test_the_temperature_is_chosen_in_tasks_of_training(self):
     collector = _collector()
-    policy = policy_lib.DistillationPolicy(
-        _network(collector.specs), collector.specs.observation, collector.specs.action)
+    policy = _policy(collector)
     evaluator = learning_processes.LearningProcesses(
         policy, collector, 0, temperatures=(0.0, 10.0))
     # What is played at 10 gains most in training, and at 0 in the evaluation.
@@ -144,21 +147,9 @@ class LearningProcessesTest(tf.test.TestCase):
         f'{found.means["tuned_normalized"]:.2f}')
 
   @pytest.mark.medium
-  def test_a_policy_at_temperature_0_is_the_greedy_one(self):
-    collector = _collector()
-    policy = policy_lib.DistillationPolicy(
-        _network(collector.specs), collector.specs.observation, collector.specs.action)
-    found = learning_processes.LearningProcesses(
-        policy, collector, 0, temperatures=(0.0,)).evaluate(after_training=True).means
-    self.assertEqual(found['temperature'], 0.0)
-    self.assertEqual(found['tuned_return'], found['greedy_return'])
-    self.assertEqual(found['tuned_normalized'], found['greedy_normalized'])
-
-  @pytest.mark.medium
   def test_returns_lie_between_random_play_and_the_source(self):
     collector = _collector()
-    policy = policy_lib.DistillationPolicy(
-        _network(collector.specs), collector.specs.observation, collector.specs.action)
+    policy = _policy(collector)
     found = learning_processes.LearningProcesses(
         policy, collector, 0).evaluate().means
     random, source = found['random_return'], found['source_return']
@@ -177,17 +168,6 @@ class LearningProcessesTest(tf.test.TestCase):
                     [cut, cut, cut, 0, 0, cut, cut, cut, cut]], np.uint8)
     self.assertAllClose(learning_processes.success_after_misses(end, 3),
                         [1 / 3, 1 / 2, 1, math.nan])
-
-  @pytest.mark.medium
-  def test_the_seed_changes_the_sampled_actions(self):
-    collector = _collector()
-    policy = policy_lib.DistillationPolicy(
-        _network(collector.specs), collector.specs.observation, collector.specs.action)
-    first, second, again = (
-        learning_processes.PolicySource(policy, seed).play(
-            collector.evaluation_tasks(), _T).action for seed in (0, 1, 0))
-    self.assertAllEqual(first, again)
-    self.assertNotAllEqual(first, second)
 
 
 if __name__ == '__main__':

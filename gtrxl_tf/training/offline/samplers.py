@@ -36,19 +36,7 @@ class Trajectories:
   def __init__(self, dataset: datasets.Dataset, space: action_space.ActionSpace,
                segment_length: int, num_segments: int, batch_size: int, seed: int,
                return_scale: float, frame_stack: int = 1, **draw):
-    """Creates the trajectories; nothing is read yet.
-
-    Args:
-      dataset: the dataset to read.
-      space: the space of the actions.
-      segment_length: K.
-      num_segments: N.
-      batch_size: B.
-      seed: seeds the order of episodes and the draws of samplers.
-      return_scale: returns are divided by it.
-      frame_stack: see `datasets.gather`.
-      **draw: further arguments of `datasets.segments`.
-    """
+    """Creates the trajectories; `draw` has further arguments of `datasets.segments`."""
     self.dataset = dataset
     self.segment_length = segment_length
     self.num_segments = num_segments
@@ -61,12 +49,7 @@ class Trajectories:
 
   def batches(self, first_batch: int, max_length: Optional[int] = None
               ) -> Iterator[datasets.SegmentBatch]:
-    """Yields batches, starting with number `first_batch`.
-
-    Args:
-      first_batch: number of the first batch.
-      max_length: longer episodes are left out.
-    """
+    """Yields batches from number `first_batch` on, without episodes beyond `max_length`."""
     return datasets.segments(
         self.dataset, self.segment_length, self.num_segments, self.batch_size,
         self.seed, frame_stack=self._frame_stack, first_batch=first_batch,

@@ -24,12 +24,7 @@ class OfflineTrainer(trainer.Trainer):
 
   def __init__(self, experiment: experiment_lib.OfflineExperiment,
                process: trainer.Process):
-    """Creates agent and learner, and restores the newest checkpoint if there is one.
-
-    Args:
-      experiment: what to train.
-      process: where to train.
-    """
+    """Creates agent and learner, and restores the newest checkpoint if there is one."""
     strategy = process.strategy
     devices.rows_per_replica(
         experiment.batch_size, strategy, 'OfflineExperiment.batch_size')
@@ -76,10 +71,7 @@ class OfflineTrainer(trainer.Trainer):
         yield batches, devices.share_out(self._sampler.state, self._strategy), count
 
   def _make_call(self, step: int) -> Tuple[Any, int]:
-    """Makes the batches of a call from learner step `step`; also returns their number.
-
-    The call ends where a row, a checkpoint or an evaluation is due.
-    """
+    """Returns the batches of a call, until a row or the like is due, and their number."""
     experiment = self._experiment
     most = experiment.steps_per_call
     count = min(most, experiment.learner_steps - step, *(

@@ -89,8 +89,7 @@ class OnlineTrainer(trainer.Trainer):
         worker=devices.worker_number(strategy), overlap=experiment.overlap)
     super().__init__(
         experiment, process, agent, optimizer,
-        dict(ledger=self._ledger, environment_steps=self._environment_steps),
-        may_exit=not self._meets)  # Other workers would fail in the step.
+        dict(ledger=self._ledger, environment_steps=self._environment_steps))
     self._stopping = False
     self._ledger.learner_step = self.step
     self._steps = self._steps_then = int(self._environment_steps)
