@@ -112,44 +112,6 @@ class BinariesTest(absltest.TestCase):
     self.assertEqual({path: after[path] for path in before}, before)
 
   @pytest.mark.long
-  def test_evaluate_prints_nothing_else_with_images(self):
-    (self._temporary / 'pictures.py').write_text('''
-import dm_env
-import gin
-import numpy as np
-
-@gin.configurable
-class Pictures(dm_env.Environment):
-  def __init__(self, seed):
-    self.over = True
-  def observation_spec(self):
-    return dm_env.specs.BoundedArray([16, 16, 3], np.uint8, 0, 255)
-  def action_spec(self):
-    return dm_env.specs.DiscreteArray(2)
-  def reset(self):
-    self.over = False
-    return dm_env.restart(np.zeros([16, 16, 3], np.uint8))
-  def step(self, action):
-    if self.over:
-      return self.reset()
-    self.over = True
-    return dm_env.termination(1.0, np.ones([16, 16, 3], np.uint8))
-''')
-    path = f'{self._temporary}{os.pathsep}{_ROOT}'
-    with mock.patch.object(sys, 'path', [str(self._temporary), *sys.path]):
-      folder = self._make_run('gin/gtrxl/gymnasium_cpu.gin', [
-          'import pictures', 'Experiment.environment = @Pictures'])
-    export.save_policy(
-        self._experiment.make_policy(self._agent.target), folder.policy)
-    with mock.patch.dict(os.environ, PYTHONPATH=path, TF_CPP_MIN_LOG_LEVEL='2'):
-      done = subprocess.run(
-          [sys.executable, '-m', 'binaries.evaluate', f'--root_dir={folder.root}'],
-          cwd=_ROOT, capture_output=True, text=True, check=False)
-    self.assertEqual(done.returncode, 0, done.stderr)
-    self.assertNotIn('remapper', done.stderr)
-    self.assertStartsWith(done.stdout, 'Evaluation over 100 episodes: return 1.00 ')
-
-  @pytest.mark.long
   def test_an_environment_that_cannot_be_drawn_is_not_filmed(self):
     folder = self._make_run()
     export.save_policy(
@@ -189,33 +151,6 @@ def BrokenRecall(seed):
     self.assertIn(f'(traceback: {failure})\n', done.stderr)
     self.assertNotIn('Traceback', done.stderr)
     self.assertIn('Traceback', failure.read_text())
-
-  @pytest.mark.long
-  def test_evaluate_refuses_observations_that_the_policy_does_not_know(self):
-    folder = self._make_run()
-    folder.policy.mkdir()
-    done = _run('evaluate', root_dir=folder.root,
-                gin_bindings='ActionRecall.num_actions = 5')
-    self.assertEqual(done.returncode, 2)
-    self.assertIn('expected ((5,), 4), got ((6,), 5)', done.stderr)
-
-  @pytest.mark.long
-  def test_evaluate_refuses_a_damaged_policy_in_one_line(self):
-    folder = self._make_run()
-    export.save_policy(
-        self._experiment.make_policy(self._agent.target), folder.policy)
-    damaged = folder.policy / 'saved_model.pb'
-    damaged.write_bytes(damaged.read_bytes()[:-1])
-    done = _run('evaluate', root_dir=folder.root)
-    self.assertEqual(done.returncode, 2)
-    self.assertRegex(done.stderr.splitlines()[-1], f'^Not started: {damaged}: is damaged')
-    self.assertNotIn('Traceback', done.stderr)
-
-  @pytest.mark.long
-  def test_evaluate_names_what_is_missing(self):
-    done = _run('evaluate', root_dir=self._temporary)
-    self.assertEqual(done.returncode, 2)
-    self.assertIn('config.gin does not exist', done.stderr)
 
   @pytest.mark.long
   def test_export_writes_the_target_network_of_the_newest_checkpoint(self):
@@ -261,34 +196,6 @@ def BrokenRecall(seed):
     self.assertEqual(done.returncode, 2)
     self.assertIn('--output_dir must name a new folder', done.stderr)
     self.assertTrue(folder.config.exists())
-
-  @pytest.mark.long
-  def test_export_to_a_folder_that_cannot_be_made_is_one_line(self):
-    folder = run_folder.RunFolder(self._temporary)
-    folder.config.touch()
-    done = _run('export', root_dir=folder.root, output_dir=folder.config / 'policy')
-    self.assertEqual(done.returncode, 1)
-    self.assertEqual(done.stderr, f'Not exported: {folder.config}: File exists: expected '
-                     'a folder\n')
-
-  @pytest.mark.long
-  def test_compare_reports_existing_runs(self):
-    for core, seed, returns in (('gtrxl', 0, 1.), ('gtrxl', 1, .9), ('lstm', 0, .25)):
-      folder = run_folder.RunFolder(self._temporary / core / f'seed_{seed}')
-      metrics_csv.MetricsWriter(folder.metrics, 0).append(
-          {'learner_step': 10, 'environment_steps': 1000, 'seconds': 60,
-           'return': returns, 'success': returns})
-      folder.evaluation.write_text(f'episode,return,success\n0,{returns},1\n')
-    done = _run('compare', gin_file=_GIN_FILE, root_dir=self._temporary, seeds=2,
-                only_report=True)
-    self.assertEqual(done.returncode, 0, done.stderr)
-    table = (self._temporary / 'comparison.md').read_text()
-    self.assertIn('| gtrxl | 0 | 1.00 | 1.00 | 1,000 | 1.0 | 1,000 | 1.0 |', table)
-    self.assertIn('| **gtrxl** | mean | 0.95 ± 0.05 | 1.00 ± 0.00 | 1,000 | 1.0 |', table)
-    self.assertIn('| lstm | 0 | 0.25 | 1.00 | 1,000 | 1.0 | - | - |', table)
-    self.assertNotIn('memoryless', table)
-    self.assertStartsWith(done.stdout, table)
-    self.assertTrue((self._temporary / 'comparison.png').exists())
 
   @pytest.mark.long
   def test_runs_of_compare_save_when_it_is_interrupted_in_a_terminal(self):

@@ -79,12 +79,6 @@ class DeployTest(_Test):
       for version in '1.30', '1.37':
         kubernetes_validate.validate(document, version, strict=True)
 
-  def test_the_schema_refuses_unknown_fields(self):
-    document = _documents(_LEARNER)[0]
-    _container(document)['argz'] = []
-    with self.assertRaises(kubernetes_validate.ValidationError):
-      kubernetes_validate.validate(document, '1.37', strict=True)
-
   def test_workloads_start_the_parts_without_privileges(self):
     started = []
     workloads = _of_kind('StatefulSet', 'Deployment')

@@ -155,6 +155,7 @@ def _checked(function: Callable, name: str) -> Callable:
             f'{name}.{parameter} = {errors.short(repr(value))}: expected {expected}')
     return function(*args, **kwargs)
 
+  wrapper.__signature__ = signature  # Gin reads defaults here.
   return wrapper
 
 

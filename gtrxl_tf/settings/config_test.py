@@ -114,7 +114,7 @@ class CheckedArgumentsTest(parameterized.TestCase):
                      f'Machine.{argument} = {value!r}: expected {expected}')
 
   def test_help_shows_types_that_a_person_reads(self):
-    shown = str(inspect.signature(Machine))
+    shown = str(inspect.signature(Machine)).replace('typing.', '')
     for argument in (
         'size: Annotated[int, >= 1],', 'share: Annotated[float, >= 0 and <= 1] = 0.5,',
         "kind: Literal['fast', 'slow'] = 'fast',"):

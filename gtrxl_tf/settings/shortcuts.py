@@ -7,7 +7,7 @@ the same `config.gin` whichever way it was started.
 
 import functools
 import inspect
-from typing import Any, Callable, Dict, List, Mapping, NamedTuple, Optional, Tuple
+from typing import Any, Callable, Dict, List, Mapping, Optional, Tuple
 
 import numpy as np
 
@@ -22,20 +22,10 @@ _AGENTS = {'ppo': [], 'vmpo': ['gtrxl/agents/vmpo.gin'],
            'r2d2': ['gtrxl/agents/r2d2.gin']}
 
 
-class Gin(NamedTuple):
-  """Settings as `config.parse` takes them.
-
-  Attributes:
-    files: names of gin files.
-    bindings: single lines, which override the files.
-  """
-  files: List[str]
-  bindings: List[str]
-
-
 def gin(environment: Any, core: Any = None, agent: Any = None,
-        steps: Optional[int] = None, dataset: Optional[str] = None) -> Gin:
-  """Returns the settings of an experiment.
+        steps: Optional[int] = None, dataset: Optional[str] = None
+        ) -> Tuple[List[str], List[str]]:
+  """Returns the gin files of an experiment, and single settings that override them.
 
   Args:
     environment: the id of a gymnasium task, as `'CartPole-v1'`; the name of a class in
@@ -73,7 +63,7 @@ def gin(environment: Any, core: Any = None, agent: Any = None,
     made.append(f'OfflineExperiment.dataset = {dataset!r}')
   if steps is not None:
     made.append(f'{kind}_steps = {steps!r}')
-  return Gin(files, made)
+  return files, made
 
 
 def setting_of(environment: str) -> Tuple[str, str]:

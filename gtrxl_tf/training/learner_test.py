@@ -130,28 +130,6 @@ class LearnerTest(tf.test.TestCase, parameterized.TestCase):
       self.assertAllClose(metrics, other.step(seed), atol=1e-5, rtol=1e-5)
     self.assertAllClose(one.variables(), other.variables(), atol=1e-5)
 
-  @parameterized.parameters((2, None), (4, 0.1), (2, None, 'target_network'))
-  @pytest.mark.long
-  def test_replicas_learn_what_one_learns(self, num_replicas, clip_norm,
-                                          kl_reference='acting_policy'):
-    if len(tf.config.list_logical_devices('CPU')) < NUM_DEVICES:
-      self.skipTest('TensorFlow had started before the CPU could be split.')
-    one = _Training(clip_norm=clip_norm, kl_reference=kl_reference)
-    # Not the default collectives: in one process, TensorFlow gives strategies of
-    # different sizes the same group key, and they abort each other.
-    many = _Training(tf.distribute.MirroredStrategy(
-        [f'CPU:{i}' for i in range(num_replicas)],
-        cross_device_ops=tf.distribute.ReductionToOneDevice()), clip_norm, kl_reference)
-    for seed in range(3):
-      self.assertAllClose(many.step(seed), one.step(seed), atol=1e-5, rtol=1e-5)
-      if seed == 1:
-        one.agent.update_target()
-        many.agent.update_target()
-    self.assertAllClose(many.variables(), one.variables(), atol=1e-5)
-    for variable in many.agent.online.variables:
-      for copy in many.strategy.experimental_local_results(variable):
-        self.assertAllEqual(copy, variable)
-
   @parameterized.parameters(
       tf.errors.UnavailableError(None, None, 'a worker is gone'), RuntimeError('a device'))
   def test_errors_of_a_step_are_not_those_of_the_server(self, error):

@@ -20,9 +20,9 @@ _AVERAGING = functools.partial(
 
 class ReplicasTest(tf.test.TestCase, parameterized.TestCase):
 
-  # V-MPO has one in learner_test.py. RATE and ED carry a state.
+  # RATE and ED carry a state.
   @parameterized.parameters(
-      ('ppo', 4), ('r2d2', 4), ('rate', 2), ('dt', 4), ('cql', 2), ('ed', 2), ('adf', 4),
+      ('vmpo', 2), ('ppo', 4), ('r2d2', 4), ('rate', 2), ('dt', 4), ('cql', 2), ('ed', 2), ('adf', 4),
       ('tap', 2), ('ed', 2, _AVERAGING))
   @pytest.mark.long
   def test_replicas_take_the_step_of_one(
