@@ -5,7 +5,9 @@ server imports them once for all parts of a run, so that a restarted part is rea
 once. The server itself does not run TensorFlow, whose threads would not survive a fork.
 """
 
+import functools
 import multiprocessing
+from multiprocessing import context as context_lib
 from multiprocessing import forkserver
 import os
 import pathlib
@@ -29,15 +31,9 @@ def gtrxl(*arguments: str) -> List[str]:
   return [sys.executable, '-c', start, _LIBRARY, *arguments]
 
 
-def start(main: Callable[[], int], name: str, log: pathlib.Path
-          ) -> multiprocessing.Process:
-  """Starts a process that exits with the code that `main` returns.
-
-  Args:
-    main: the work of the process.
-    name: the name of the process.
-    log: a file for what it prints, see `logs.kept`.
-  """
+@functools.cache
+def _context() -> context_lib.BaseContext:
+  """Starts the fork server, and returns the context that makes processes of it."""
   # Until a process has a log, C++ libraries print only errors. The first process that
   # uses a GPU would otherwise take all its memory.
   os.environ.setdefault('TF_CPP_MIN_LOG_LEVEL', '2')
@@ -45,9 +41,8 @@ def start(main: Callable[[], int], name: str, log: pathlib.Path
   context = multiprocessing.get_context('forkserver')
   # `program` leaves out what TensorFlow prints when it is imported.
   context.set_forkserver_preload([f'{__package__}.program', f'{__package__}.preloaded'])
-  process = context.Process(target=_exit_with, args=(main, log), name=name, daemon=True)
   here = os.getcwd()
-  os.chdir(_LIBRARY)
+  os.chdir(_LIBRARY)  # Processes get the user's folder and path nevertheless.
   try:
     forkserver.ensure_running()
   except OSError as error:
@@ -57,6 +52,17 @@ def start(main: Callable[[], int], name: str, log: pathlib.Path
                              'path, as sockets are made there') from error
   finally:
     os.chdir(here)
+  return context
+
+
+def start(main: Callable[[], int], name: str, log: pathlib.Path
+          ) -> multiprocessing.Process:
+  """Starts a process that exits with the code that `main` returns.
+
+  What it prints is in the file `log`, see `logs.kept`.
+  """
+  process = _context().Process(
+      target=_exit_with, args=(main, log), name=name, daemon=True)
   process.start()
   return process
 

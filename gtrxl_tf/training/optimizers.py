@@ -1,6 +1,7 @@
 """Optimizers and their settings."""
 
 import abc
+import dataclasses
 from typing import Optional
 
 import tensorflow as tf
@@ -37,6 +38,7 @@ class OptimizerSettings(abc.ABC):
 
 
 @config.configurable
+@dataclasses.dataclass(frozen=True)
 class Adam(OptimizerSettings):
   """Adam as V-MPO uses it.
 
@@ -50,24 +52,20 @@ class Adam(OptimizerSettings):
       learner steps.
     clip_norm: the norm to which gradients are clipped; None for no clipping.
   """
-
-  def __init__(self, learning_rate: config.PositiveFloat = 1e-4,
-               final_learning_rate: config.UnitInterval = 1.0,
-               clip_norm: Optional[config.PositiveFloat] = None):
-    self.clip_norm = clip_norm
-    self._learning_rate = learning_rate
-    self._final_learning_rate = final_learning_rate
+  learning_rate: config.PositiveFloat = 1e-4
+  final_learning_rate: config.UnitInterval = 1.0
+  clip_norm: Optional[config.PositiveFloat] = None
 
   def make(self, gradient_steps: Optional[int],
            progress: Optional[tf.Variable] = None) -> learner.Optimizer:
-    learning_rate = self._learning_rate
-    if self._final_learning_rate < 1:
+    learning_rate = self.learning_rate
+    if self.final_learning_rate < 1:
       if gradient_steps is None:
         raise config.ConfigError(
-            f'Adam.final_learning_rate = {self._final_learning_rate}: expected 1.0, '
+            f'Adam.final_learning_rate = {self.final_learning_rate}: expected 1.0, '
             'since the experiment does not set how many steps it takes')
       learning_rate = schedules.WarmUpAndDecay(
-          learning_rate, 0, 'linear', gradient_steps, self._final_learning_rate,
+          learning_rate, 0, 'linear', gradient_steps, self.final_learning_rate,
           progress)
     # The legacy class has one fused op for each variable, and traces in half the time
     # of the newer class.
@@ -75,6 +73,7 @@ class Adam(OptimizerSettings):
 
 
 @config.configurable
+@dataclasses.dataclass(frozen=True)
 class AdamW(OptimizerSettings):
   """AdamW on all variables, with a warm-up and a decay of the learning rate.
 
@@ -98,54 +97,42 @@ class AdamW(OptimizerSettings):
       weights. Offline, policies act with it, and training is the same without it. 0 for
       no average, as in the papers; 0.99 averages over about 100 steps.
   """
+  learning_rate: config.PositiveFloat = 3e-4
+  weight_decay: config.NonNegativeFloat = 0.1
+  beta_1: config.UnitInterval = 0.9
+  beta_2: config.UnitInterval = 0.95
+  warmup_steps: config.NonNegativeInt = 100
+  decay: schedules.Decay = 'linear'
+  decay_steps: Optional[config.PositiveInt] = None
+  final_learning_rate: config.UnitInterval = 0.1
+  clip_norm: Optional[config.PositiveFloat] = 1.0
+  ema_momentum: config.UnitInterval = 0.0
 
-  def __init__(
-      self,
-      learning_rate: config.PositiveFloat = 3e-4,
-      weight_decay: config.NonNegativeFloat = 0.1,
-      beta_1: config.UnitInterval = 0.9,
-      beta_2: config.UnitInterval = 0.95,
-      warmup_steps: config.NonNegativeInt = 100,
-      decay: schedules.Decay = 'linear',
-      decay_steps: Optional[config.PositiveInt] = None,
-      final_learning_rate: config.UnitInterval = 0.1,
-      clip_norm: Optional[config.PositiveFloat] = 1.0,
-      ema_momentum: config.UnitInterval = 0.0):
-    for name, share in dict(
-        beta_1=beta_1, beta_2=beta_2, ema_momentum=ema_momentum).items():
-      if share == 1:  # Averages would never change.
+  def __post_init__(self):
+    for name in 'beta_1', 'beta_2', 'ema_momentum':
+      if getattr(self, name) == 1:  # Averages would never change.
         raise config.ConfigError(f'AdamW.{name} = 1.0: expected less than 1')
-    if decay_steps is not None and decay_steps <= warmup_steps:
+    if self.decay_steps is not None and self.decay_steps <= self.warmup_steps:
       raise config.ConfigError(
-          f'AdamW.decay_steps = {decay_steps}: expected more than AdamW.warmup_steps = '
-          f'{warmup_steps}')
-    self.clip_norm = clip_norm
-    self.ema_momentum = ema_momentum
-    self._learning_rate = learning_rate
-    self._weight_decay = weight_decay
-    self._beta_1 = beta_1
-    self._beta_2 = beta_2
-    self._warmup_steps = warmup_steps
-    self._decay = decay
-    self._decay_steps = decay_steps
-    self._final_learning_rate = final_learning_rate
+          f'AdamW.decay_steps = {self.decay_steps}: expected more than AdamW.warmup_steps = '
+          f'{self.warmup_steps}')
 
   def make(self, gradient_steps: Optional[int],
            progress: Optional[tf.Variable] = None) -> learner.Optimizer:
-    decay_steps = self._decay_steps or gradient_steps
+    decay_steps = self.decay_steps or gradient_steps
     if decay_steps is None:
       raise config.ConfigError(
           'AdamW.decay_steps is not set: expected a number of gradient steps, since the '
           'experiment does not set how many it takes')
     schedule = schedules.WarmUpAndDecay(
-        self._learning_rate, self._warmup_steps, self._decay, decay_steps,
-        self._final_learning_rate, None if self._decay_steps else progress)
+        self.learning_rate, self.warmup_steps, self.decay, decay_steps,
+        self.final_learning_rate, None if self.decay_steps else progress)
     if self.ema_momentum:
       return tf.keras.optimizers.AdamW(
-          schedule, weight_decay=self._weight_decay, beta_1=self._beta_1,
-          beta_2=self._beta_2, epsilon=_EPSILON, use_ema=True,
+          schedule, weight_decay=self.weight_decay, beta_1=self.beta_1,
+          beta_2=self.beta_2, epsilon=_EPSILON, use_ema=True,
           ema_momentum=self.ema_momentum)
-    return _FusedAdamW(schedule, self._weight_decay, self._beta_1, self._beta_2)
+    return _FusedAdamW(schedule, self.weight_decay, self.beta_1, self.beta_2)
 
 
 class _FusedAdamW(tf.keras.optimizers.legacy.Adam):

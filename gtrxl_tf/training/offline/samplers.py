@@ -5,9 +5,10 @@ part of the checkpoint, so that an interrupted run resumes with the same batches
 """
 
 import collections
+import dataclasses
 import functools
 import io
-from typing import Any, Callable, Dict, Iterator, Mapping, Optional
+from typing import Any, Callable, Dict, Iterator, Literal, Mapping, Optional
 
 import numpy as np
 import tensorflow as tf
@@ -22,43 +23,44 @@ from gtrxl_tf.settings import config
 _POOL_STREAM = 1  # A stream of random numbers; the order of episodes has another.
 
 
+@dataclasses.dataclass
 class Trajectories:
   """Reads the trajectories of a dataset in batches.
 
   Attributes:
     dataset: the dataset.
+    space: the space of the actions.
     segment_length: K.
     num_segments: N.
     batch_size: B.
     seed: seeds the order of episodes and the draws of samplers.
+    return_scale: returns are divided by it.
+    frame_stack: see `datasets.gather`.
+    starts: see `datasets.segments`.
+    min_window_return: see `datasets.segments`.
   """
-
-  def __init__(self, dataset: datasets.Dataset, space: action_space.ActionSpace,
-               segment_length: int, num_segments: int, batch_size: int, seed: int,
-               return_scale: float, frame_stack: int = 1, **draw):
-    """Creates the trajectories; `draw` has further arguments of `datasets.segments`."""
-    self.dataset = dataset
-    self.segment_length = segment_length
-    self.num_segments = num_segments
-    self.batch_size = batch_size
-    self.seed = seed
-    self._space = space
-    self._return_scale = return_scale
-    self._frame_stack = frame_stack
-    self._draw = draw
+  dataset: datasets.Dataset
+  space: action_space.ActionSpace
+  segment_length: int
+  num_segments: int
+  batch_size: int
+  seed: int
+  return_scale: float
+  frame_stack: int = 1
+  starts: Literal['first', 'random', 'any'] = 'first'
+  min_window_return: Optional[float] = None
 
   def batches(self, first_batch: int, max_length: Optional[int] = None
               ) -> Iterator[datasets.SegmentBatch]:
     """Yields batches from number `first_batch` on, without episodes beyond `max_length`."""
     return datasets.segments(
-        self.dataset, self.segment_length, self.num_segments, self.batch_size,
-        self.seed, frame_stack=self._frame_stack, first_batch=first_batch,
-        max_length=max_length, **self._draw)
+        self.dataset, self.segment_length, self.num_segments, self.batch_size, self.seed,
+        self.starts, self.min_window_return, self.frame_stack, first_batch, max_length)
 
   def gather(self, episodes: np.ndarray, length: int) -> datasets.SegmentBatch:
     """Returns the first `length` steps of `episodes`, padded where they are shorter."""
     return datasets.gather(self.dataset, episodes, np.zeros_like(episodes), length,
-                           self._frame_stack)
+                           self.frame_stack)
 
   def segments(self, batch: datasets.SegmentBatch, is_first: np.ndarray,
                state: Any = ()) -> decision.Segments:
@@ -75,9 +77,9 @@ class Trajectories:
     def constant(x):
       return tf.constant(x, specs_lib.narrowed(x.dtype))
 
-    valid, action = tf.constant(batch.mask), self._space.from_environment(batch.action)
+    valid, action = tf.constant(batch.mask), self.space.from_environment(batch.action)
     return decision.Segments(
-        return_to_go=tf.constant(batch.return_to_go / self._return_scale),
+        return_to_go=tf.constant(batch.return_to_go / self.return_scale),
         observation=tf.nest.map_structure(constant, batch.observation),
         # Padding is 0 in the environment's units, which may be no action.
         action=nests.where(valid, action, tf.nest.map_structure(tf.zeros_like, action)),
