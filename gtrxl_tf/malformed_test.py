@@ -263,25 +263,6 @@ class MalformedTest(parameterized.TestCase):
     check()
     self.assertGreaterEqual(self.refusals, 140)
 
-  @pytest.mark.medium
-  def test_files_that_are_not_gin(self):
-    self.addCleanup(gin.clear_config)
-    self.folder.mkdir()
-    file = self.folder / 'settings.gin'
-
-    @_examples(100)
-    @hypothesis.given(st.one_of(st.binary(max_size=40), st.text(max_size=40).map(
-        lambda text: text.encode(errors='surrogatepass'))))
-    def check(data):
-      gin.clear_config()
-      file.write_bytes(data)
-      self.assert_read_or_refused(
-          lambda: config.parse([str(file)], []), config.ConfigError,
-          [str(file)], lambda _: None)
-
-    check()
-    self.assertGreaterEqual(self.refusals, 50)
-
   # Checkpoints.
 
   @staticmethod
@@ -335,25 +316,6 @@ class MalformedTest(parameterized.TestCase):
 
     check()
     self.assertGreaterEqual(self.refusals, 40)
-
-  @pytest.mark.medium
-  def test_checkpoints_of_other_networks(self):
-    self.save()
-    shape = st.lists(st.integers(1, 4), max_size=3).map(tuple)
-
-    @_examples(40)
-    @hypothesis.given(st.lists(shape, max_size=4).map(tuple),
-                      st.sampled_from([tf.float32, tf.float64, tf.float16]))
-    def check(shapes, dtype):
-      hypothesis.assume(shapes != ((2, 3), (3,), ()) or dtype != tf.float32)
-      with self.assertRaises(checkpoints.CheckpointError) as caught:
-        self.restore(self.agent(shapes, dtype))
-      self.assert_refused(caught.exception, ['agent/parts'])
-
-    before = _files(self.folder)
-    check()
-    self.assertEqual(_files(self.folder), before)
-    self.assertGreaterEqual(self.refusals, 30)
 
   # Everything.
 

@@ -103,11 +103,7 @@ def act(settings: Settings, server: str, index: int, start: int) -> None:
 def play(settings: Settings, inference: str, process: int, start: int) -> None:
   """Steps environments, for which the inference server at HOST:PORT acts.
 
-  Args:
-    settings: the settings of the part.
-    inference: the server's address.
-    process: number of this process, which decides which actors it plays.
-    start: see `EnvironmentHost`.
+  The number of the `process` decides which actors it plays; see `EnvironmentHost`.
   """
   # The settings are not checked, since this part makes little of what they name.
   with _started('actor', settings, check=False) as part:

@@ -40,8 +40,7 @@ def prepare(gin_files: Sequence[str], gin_bindings: Sequence[str], check: bool =
   Args:
     gin_files: files of settings.
     gin_bindings: single settings, which override the files.
-    check: also plays an episode and makes every part of the experiment once, so that
-      errors show before training.
+    check: also plays an episode and makes every part once, so that errors show early.
   """
   config.parse(gin_files, gin_bindings)
   try:

@@ -64,14 +64,7 @@ def train_here(gin_files: Sequence[str], gin_bindings: Sequence[str],
                wandb: Optional[str] = None) -> int:
   """Trains like `train`, and raises the errors that `exit_codes.returns_code` expects.
 
-  Args:
-    gin_files: as for `train`.
-    gin_bindings: as for `train`.
-    folder: the run's folder.
-    should_stop: called between steps.
-    allow_changes: as for `train`.
-    on_row: called with each row of metrics.
-    wandb: as for `train`.
+  It calls `should_stop` between steps, and `on_row` with each row of metrics.
   """
   # A part of a run imports the user's script, which becomes `__main__` afterwards.
   if sys.modules.get('__mp_main__') not in (None, sys.modules['__main__']):
@@ -114,16 +107,9 @@ def train_as_learner(settings: parts.Settings, root_dir: str, server: Optional[s
                      inference: Optional[trainer.InferenceAddress] = None) -> None:
   """Trains like `train`, with actors and a server that are started elsewhere.
 
-  It returns 0 if it was told to stop, too.
-
-  Args:
-    settings: the process's settings.
-    root_dir: the run's folder. Workers that train together share it.
-    server: address of the Reverb server; None for an experiment on a dataset.
-    strategy_name: see `devices.make_strategy`.
-    tpu: see `devices.make_strategy`.
-    allow_changes: see `train`.
-    inference: if given, the process also acts for actors that are started elsewhere.
+  It returns 0 if it was told to stop, too. Workers that train together share the folder
+  `root_dir`. There is no `server` if the experiment is on a dataset. With `inference` the
+  process also acts for actors. See `devices.make_strategy` for `strategy_name` and `tpu`.
   """
   tf.get_logger().setLevel('WARNING')  # Strategies log every collective.
   folder = run_folder.RunFolder(root_dir)

@@ -197,31 +197,6 @@ class RefusedTest(parameterized.TestCase):
     return line.removeprefix(begin).removesuffix(end), failure.read_text()
 
   @parameterized.parameters(
-      ('step', "raise KeyError('door')", "step 1: KeyError: 'door' (WORLD, line 6)"),
-      ('reset', '1 / 0', 'before episode 1, with 0 random actions: ZeroDivisionError: '
-       'division by zero (WORLD, line 6)'),
-      ('reset', 'return dm_env.restart([0.0] * 5)', 'observation has shape (5,) and '
-       'dtype float64: expected (5,) and float32, as its spec says (episode 1, step 0) '
-       '(WORLD, line 5)'))
-  def test_an_environment_that_fails_at_once_is_one_line_and_a_file(
-      self, method, does, expected):
-    name = f'World{abs(hash((method, does)))}'  # Gin knows all names of this process.
-    world = self.temporary / f'{name.lower()}.py'
-    world.write_text(f"""
-import dm_env
-from gtrxl_tf import environments
-class {name}(environments.ActionRecall):
-  def {method}(self, *args):
-    {does}
-""")
-    settings = self.temporary / 'world.gin'
-    settings.write_text(f'import {world.stem}\nExperiment.environment = @{name}\n')
-    line, traceback = self.failed([str(settings)])
-    self.assertStartsWith(line, 'environment 0')
-    self.assertEndsWith(line, expected.replace('WORLD', str(world)))
-    self.assertIn('Traceback', traceback)
-
-  @parameterized.parameters(
       ('KeyError', "episode 1, step 14: KeyError: 14 (WORLD, line 15)"),
       ('NaN', 'observation = [ 0. nan]: expected finite numbers (episode 1, step 7) (WORLD, '
        'line 11)'),

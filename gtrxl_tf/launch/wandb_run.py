@@ -24,12 +24,8 @@ def followed(project: Optional[str], folder: run_folder.RunFolder, axis: str
   """Sends what a run writes into its folder to wandb, within a context.
 
   A thread does so: training never waits for wandb, and an error is a warning. A run that
-  resumes goes on in the run of wandb whose id is in the folder.
-
-  Args:
-    project: the project of wandb; None to send nothing.
-    folder: the run's folder, with its config.
-    axis: the column of `metrics.csv` over which the others are drawn.
+  resumes goes on in the run of wandb whose id is in the folder. Without a `project`,
+  nothing happens. The column `axis` is the one over which the others are drawn.
   """
   if not project:
     yield

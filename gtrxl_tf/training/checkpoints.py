@@ -118,11 +118,8 @@ class Checkpoints:
   def save(self, step: int, last: bool = False) -> bool:
     """Saves a checkpoint of learner step `step`; returns whether that succeeded.
 
-    A failure, as on a full disk, is logged and leaves earlier checkpoints unchanged.
-
-    Args:
-      step: the learner step.
-      last: whether it is the run's last, whose failure is a `SaveFailed`.
+    A failure, as on a full disk, is logged and leaves earlier checkpoints unchanged. That
+    of the run's `last` checkpoint is a `SaveFailed`.
     """
     if not self._writes:
       return True

@@ -180,11 +180,11 @@ def draw(path: pathlib.Path, runs: Dict[str, List[Rows]], title: str,
 
   Args:
     path: the picture to write.
-    runs: see `plot`.
+    runs: see `plot`, and for `reference` and `lines`.
     title: the picture's title.
-    reference: the informed policy's return, drawn as a line.
+    reference: the informed policy's return.
     more: functions that each plot in a further panel, to the right of the curves.
-    lines: further lines of reference, by label.
+    lines: further lines of reference.
   """
   figure, panels = pyplot().subplots(
       1, 2 + len(more), figsize=(5.5 * (2 + len(more)), 4.5), layout='constrained')

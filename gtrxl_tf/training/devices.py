@@ -207,12 +207,7 @@ def worker_number(strategy: tf.distribute.Strategy) -> int:
 
 
 def texts_of_workers(text: str, strategy: tf.distribute.Strategy) -> List[str]:
-  """Returns the texts of all workers, in their order. All workers must call it.
-
-  Args:
-    text: this worker's.
-    strategy: the strategy of the run.
-  """
+  """Returns the texts of all workers, in their order; all must call it with their own."""
   if not isinstance(strategy, tf.distribute.MultiWorkerMirroredStrategy):
     return [text]
   data = text.encode()
@@ -232,13 +227,7 @@ def texts_of_workers(text: str, strategy: tf.distribute.Strategy) -> List[str]:
 
 def rows_per_replica(batch_size: int, strategy: tf.distribute.Strategy,
                      what: str = 'batch_size') -> int:
-  """Returns how many rows of a global batch each replica gets.
-
-  Args:
-    batch_size: rows of the global batch.
-    strategy: has the replicas.
-    what: the name of `batch_size`.
-  """
+  """Returns how many rows of a global batch each replica gets; `what` names the batch."""
   num_replicas = strategy.num_replicas_in_sync
   if batch_size % num_replicas:
     raise config.ConfigError(

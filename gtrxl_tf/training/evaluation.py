@@ -43,13 +43,7 @@ class Evaluator(Protocol):
 
   def evaluate(self, should_stop: Callable[[], bool] = lambda: False,
                after_training: bool = False) -> Optional[Evaluation]:
-    """Plays; returns None if it should stop before the end.
-
-    Args:
-      should_stop: called between steps.
-      after_training: whether training has ended; columns that take longer may be left
-        out before that.
-    """
+    """Plays; returns None if it should stop. Some columns may need `after_training`."""
 
 
 class EpisodeEvaluator:
@@ -75,17 +69,10 @@ class EpisodeEvaluator:
 
   def evaluate(self, should_stop: Callable[[], bool] = lambda: False,
                after_training: bool = False) -> Optional[Evaluation]:
-    """Plays equally many episodes in each environment.
+    """Plays equally many episodes in each environment, or returns None if it should stop.
 
-    Taking the first episodes that end, wherever they do, would favour short ones.
-
-    Args:
-      should_stop: called before every step.
-      after_training: ignored.
-
-    Returns:
-      The episodes, with the means of return, success and length, and of the success in
-      each of several tasks; None if it should stop before the end.
+    Taking the first episodes that end, wherever they do, would favour short ones. The
+    means are of return, success and length, and of the success in each of several tasks.
     """
     del after_training
     num = self._environment.num_environments

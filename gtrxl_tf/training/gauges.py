@@ -19,13 +19,7 @@ class Gauges:
   """
 
   def __init__(self, part: str, host: str = 'localhost', port: Optional[int] = None):
-    """Starts to listen.
-
-    Args:
-      part: the name of the part of the run.
-      host: the host to listen at; by default no other machine can connect.
-      port: the port to listen on; without one nothing listens, and `show` does nothing.
-    """
+    """Starts to listen; without a port nothing listens, and `show` does nothing."""
     self._part = part
     self._gauges = {}
     self._registry = None

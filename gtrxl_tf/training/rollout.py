@@ -55,8 +55,7 @@ class Rollout:
       action: the policy's `action`.
       policy_state: the policy's initial state, for E environments.
       head_starts: see `BatchedEnvironment.reset`.
-      xla: compiles `action` with XLA. When its variables have changed, call
-        `read_variables`.
+      xla: compiles `action`. Call `read_variables` when its variables have changed.
     """
     self._environment = environment
     variables = xla.variables if xla else []
@@ -150,11 +149,7 @@ class Rollout:
     self.policy_state = state
 
   def step(self) -> Tuple[environments.BatchedTimeStep, policy.PolicyStep]:
-    """Acts once.
-
-    Returns:
-      The time steps, and the policy's answer to them as arrays, without its state.
-    """
+    """Acts once; returns the time steps, and the policy's answer as arrays, without state."""
     seen = self._seen
     policy_step, moves = tree.unflatten_as(
         self._policy_step, self._packed_outputs.unpack(self._outputs()))

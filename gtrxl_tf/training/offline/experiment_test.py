@@ -19,7 +19,6 @@ from gtrxl_tf import devices_testing
 from gtrxl_tf import environments
 from gtrxl_tf import testing
 from gtrxl_tf.agents import decision as policy_lib
-from gtrxl_tf.collecting import episodes
 from gtrxl_tf.datasets import format as format_lib
 from gtrxl_tf.environments import action_recall
 from gtrxl_tf.environments import clues
@@ -62,25 +61,6 @@ class _Maze(t_maze.TMaze):
     return self._claimed
 
 
-class _WideMaze(environments.Wrapper):
-  """A maze with float64, as dm_control's environments have it."""
-
-  def __init__(self, seed):
-    super().__init__(_MAZE(seed=seed))
-
-  def observation_spec(self):
-    return super().observation_spec().replace(dtype=np.float64)
-
-  def reset(self):
-    return self._wide(super().reset())
-
-  def step(self, action):
-    return self._wide(super().step(action))
-
-  def _wide(self, time_step):
-    return time_step._replace(observation=np.float64(time_step.observation))
-
-
 class OfflineTrainingTest(parameterized.TestCase):
 
   @classmethod
@@ -109,14 +89,6 @@ class OfflineTrainingTest(parameterized.TestCase):
             self.folder, devices.make_strategy(strategy), lambda: False,
             show=self.rows.append))
     return training.run()
-
-  def test_float64_in_environment_and_dataset_is_float32_in_batches(self):
-    dataset = self.folder.root / 'wide'
-    testing.write_informed_episodes(dataset, _WideMaze(seed=0), 10)
-    for path in dataset, self.dataset:
-      experiment = self.experiment(dataset=str(path), environment=_WideMaze)
-      batch = experiment.make_batch(experiment.make_agent())
-      self.assertEqual(batch.observation.dtype, tf.float32)
 
   @pytest.mark.long
   def test_it_learns_to_turn_as_the_clue_says(self):
@@ -270,25 +242,6 @@ class OfflineTrainingTest(parameterized.TestCase):
     self.assertRegex(
         self.experiment(segment_length=2, num_segments=1).description,
         r'^on the first 2 steps of the 300 episodes')
-
-  def test_no_environment_is_both_collected_from_and_evaluated_in(self):
-    made = []
-
-    def environment(seed):
-      made.append(seed)
-      return _MAZE(seed=seed)
-
-    collector = episodes.Collector(environment)
-    made.clear()
-    for piece in range(20):
-      collector.play(piece)
-    collected = set(made)
-    experiment = self.experiment(environment=environment, evaluation_episodes=50)
-    made.clear()
-    experiment.make_evaluation_environments()
-    self.assertLen(collected, 20)
-    self.assertLen(set(made), 50)
-    self.assertEmpty(collected.intersection(made))
 
   def test_refuses_a_dataset_of_another_task(self):
     with self.assertRaisesRegex(
