@@ -25,14 +25,14 @@ _BUDGETS = {
     'cores': 4143,
     'datasets': 2128,
     'environments': 5151,
-    'launch': 1874,
+    'launch': 1630,
     'losses': 1212,
     'networks': 3219,
     'replay': 2347,
     'serving': 1204,
-    'settings': 1302,
-    'training': 3405,
-    'training/offline': 1534,
+    'settings': 1201,
+    'training': 3064,
+    'training/offline': 1468,
     'training/online': 2850,
 }
 
