@@ -11,7 +11,6 @@ import collections
 from concurrent import futures
 import contextlib
 import functools
-import gc
 import importlib
 import itertools
 import multiprocessing
@@ -20,7 +19,6 @@ import pathlib
 import signal
 import sys
 import threading
-import time
 from typing import Any, Callable, Iterator, List, Literal, Mapping, Optional, Sequence, Tuple, Union
 
 import dm_env
@@ -29,7 +27,7 @@ import numpy as np
 import tree
 
 from gtrxl_tf import environments
-from gtrxl_tf import progress as progress_lib
+from gtrxl_tf.collecting import progress as progress_lib
 from gtrxl_tf.datasets import format as format_lib
 from gtrxl_tf.datasets import reader
 from gtrxl_tf.datasets import writer as writer_lib
@@ -95,7 +93,6 @@ class Collector:
     self._seed = seed
     prototype = self._environment(seed=seed, **self._task_settings[0])
     self.environment_name = getattr(prototype, 'name', type(prototype).__name__)
-    # Arguments that did not come from gin are added as comments.
     own = dict(num_episodes=num_episodes, policy=policy, saved_model=saved_model,
                epsilon=epsilon, keep=keep, seed=seed)
     own |= {} if tasks is None else {'tasks': tasks}
@@ -104,9 +101,7 @@ class Collector:
       if isinstance(x, functools.partial):
         own |= {name: value for name, value in x.keywords.items()
                 if isinstance(value, (bool, int, float, str, tuple))}
-    self.settings = '\n'.join([
-        *(f'# Collector.{name} = {value!r}' for name, value in own.items()), '',
-        gin.operative_config_str()])
+    self.settings = progress_lib.settings('Collector', own)
     batched = environments.BatchedEnvironment([prototype])
     self.specs = format_lib.Specs(batched.observation_spec(), batched.action_spec())
     batched.close()
@@ -139,109 +134,92 @@ class Collector:
     settings = self._task_settings[piece % len(self._task_settings)]
     made = [self._environment(seed=int(seed), **settings) for seed in seeds]
     batched = environments.BatchedEnvironment(made)
-    if self._only_random:
-      act = None
-    elif self._saved_model:
-      act = self._saved_model_actions(num)
-    else:
-      act = self._method_actions(made, batched)
+    act = (self._saved_model_actions(num) if self._saved_model else
+           self._method_actions(made, batched))
 
-    rows: List[list] = [[] for _ in made]
-    episodes: List[list] = [[] for _ in made]
-    seen = batched.reset()
-    over = np.zeros(num, bool)
+    episodes: List[List[format_lib.Episode]] = [[] for _ in made]
+    rows: List[format_lib.Specs] = []  # Steps of all environments.
+    begins = np.zeros(num, np.int64)  # The first row of each present episode.
+    seen, over = batched.reset(), np.zeros(num, bool)
     while min(map(len, episodes)) < each:
-      # Lists of leaves, for each environment.
-      actions = act(seen, over) if act else [None] * num
-      chosen = list(actions)
+      chosen = act(seen, over)
+      played = tree.map_structure(np.array, chosen)
       for i in np.flatnonzero(over | (random.random(num) < self._epsilon)):
         observation = tree.map_structure(lambda x, i=i: x[i], seen.observation)
-        actions[i] = tree.flatten(
-            environments.random_action(self.specs.action, observation, random))
-      after = batched.step(tree.unflatten_as(
-          self.specs.action, [np.stack(leaf) for leaf in zip(*actions)]))
-      ends = after.last()
-      observed = tree.flatten(seen.observation)
-      recorded = actions if self._record == 'played' else chosen
-      for i in np.flatnonzero(~over):  # The others begin an episode.
-        rows[i].append((*(leaf[i] for leaf in observed), *recorded[i],
-                        after.reward[i], after.discount[i]))
-        if ends[i]:
-          final = [leaf[i] for leaf in tree.flatten(after.observation)]
-          episodes[i].append(self._episode(rows[i], final, after.episode_success[i]))
-          rows[i] = []
-      seen, over = after, ends
+        drawn = environments.random_action(self.specs.action, observation, random)
+        for leaf, value in zip(tree.flatten(played), tree.flatten(drawn)):
+          leaf[i] = value
+      after = batched.step(played)
+      rows.append(format_lib.Specs(
+          seen.observation, played if self._record == 'played' else chosen,
+          after.reward, after.discount))
+      if over.any():
+        begins[over] = len(rows)
+        first = begins.min()
+        del rows[:first]
+        begins -= first
+      seen, over = after, after.last()
+      for i in np.flatnonzero(over):
+        steps = tree.map_structure(
+            lambda *leaves, i=i: np.stack([x[i] for x in leaves]), *rows[begins[i]:])
+        episodes[i].append(format_lib.whole(
+            *steps, float(after.episode_success[i]),
+            tree.map_structure(lambda x, i=i: x[i], after.observation)))
     batched.close()
     return [episode for of_one in episodes for episode in of_one[:each]]
 
   def _method_actions(self, made: Sequence[dm_env.Environment],
-                      batched: environments.BatchedEnvironment
-                      ) -> Callable[..., List[Any]]:
+                      batched: environments.BatchedEnvironment) -> Callable[..., Any]:
     """Returns a function that chooses actions by the environments' own method.
 
-    It is called with a batched time step and with whether each episode has ended. It
-    returns an action for each environment, None where an episode has ended.
+    It is called with a batched time step and with whether each episode has ended, where
+    the action does not matter, and returns a nest of actions [E, ...].
     """
-    leaves = tree.flatten(self.specs.action)
+    spec = self.specs.action
+    nothing = tree.map_structure(lambda leaf: np.zeros(leaf.shape, leaf.dtype), spec)
 
-    def of_one(i: int) -> List[np.ndarray]:
+    def of_one(i: int) -> Any:
       try:
-        action = tree.flatten_up_to(
-            self.specs.action, getattr(made[i], self._policy)(), check_types=False)
         # Copied: the method may write into the same array again.
-        return [np.array(x, spec.dtype) for spec, x in zip(leaves, action)]
+        return tree.map_structure_up_to(
+            spec, lambda leaf, x: np.array(x, leaf.dtype), spec,
+            getattr(made[i], self._policy)())
       except (Exception, SystemExit) as error:
         raise batched.failed(i, error, f'{self._policy}()') from error
 
-    return lambda unused_seen, over: [
-        None if last else of_one(i) for i, last in enumerate(over)]
+    return lambda unused_seen, over: tree.map_structure(lambda *x: np.stack(x), *(
+        nothing if last or self._only_random else of_one(i)
+        for i, last in enumerate(over)))
 
-  def _saved_model_actions(self, num: int) -> Callable[..., List[Any]]:
+  def _saved_model_actions(self, num: int) -> Callable[..., Any]:
     """Returns a function like that of `_method_actions`, with the policy's state."""
     import tensorflow as tf  # pylint: disable=g-import-not-at-top
     state = self._loaded.get_initial_state(num)
 
-    def act(seen: environments.BatchedTimeStep, unused_over: Any
-            ) -> List[Any]:
+    def act(seen: environments.BatchedTimeStep, unused_over: np.ndarray) -> Any:
       nonlocal state
       step = self._loaded.action(dm_env.TimeStep(*tree.map_structure(
           tf.constant, (seen.step_type, seen.reward, seen.discount, seen.observation))),
                                  state)
       state = step.state
-      leaves = [leaf.numpy() for leaf in tree.flatten(step.action)]
-      return [[leaf[i] for leaf in leaves] for i in range(num)]
+      return tree.unflatten_as(
+          self.specs.action, [x.numpy() for x in tree.flatten(step.action)])
 
     return act
-
-  def _episode(self, rows: Sequence[tuple], final_leaves: Sequence[np.ndarray],
-               success: float) -> format_lib.Episode:
-    """Makes an episode of rows: leaves of observation and action, reward, discount."""
-    steps = tree.unflatten_as(self.specs, [np.stack(column) for column in zip(*rows)])
-    end = np.zeros(len(rows), np.uint8)
-    end[-1] = (format_lib.End.TRUNCATION if steps.discount[-1]
-               else format_lib.End.TERMINATION)
-    return format_lib.Episode(
-        *steps, end, float(success),
-        tree.unflatten_as(self.specs.observation, final_leaves))
 
   def kept(self, episodes: Sequence[format_lib.Episode], successes: int, failures: int
            ) -> List[format_lib.Episode]:
     """Returns the episodes to keep, given how many of each kind have been kept."""
-    room = {True: self.num_episodes, False: self.num_episodes}
-    if self._keep == 'successful':
-      room[False] = 0
-    elif self._keep == 'balanced':
-      room = {True: -(-self.num_episodes // 2), False: self.num_episodes // 2}
-    left = self.num_episodes - successes - failures
-    room[True] -= successes
-    room[False] -= failures
+    most = self.num_episodes
+    failed, successful = {'all': (most, most), 'successful': (0, most),
+                          'balanced': (most // 2, -(-most // 2))}[self._keep]
+    room = [failed - failures, successful - successes]
     found = []
     for episode in episodes:
-      successful = episode.success == 1
-      if left and room[successful] > 0:
+      success = int(episode.success == 1)
+      if room[success] > 0 and len(found) < most - successes - failures:
         found.append(episode)
-        left -= 1
-        room[successful] -= 1
+        room[success] -= 1
     return found
 
   def too_rare(self) -> config.ConfigError:
@@ -271,7 +249,7 @@ def collect(collector: Collector, path: Union[str, os.PathLike], num_processes: 
       path, collector.specs, collector.environment_name, collector.settings) as writer:
     written = reader.open_dataset(path)
     successes = int((written.successes == 1).sum())
-    progress = _Progress(collector.num_episodes, writer.num_episodes, stream)
+    progress = progress_lib.Progress(writer, collector.num_episodes, 'episodes', stream)
     fruitless = 0
     with contextlib.closing(
         _played(collector, writer.progress or 0, num_processes)) as pieces:
@@ -280,11 +258,10 @@ def collect(collector: Collector, path: Union[str, os.PathLike], num_processes: 
         kept = collector.kept(episodes, successes, writer.num_episodes - successes)
         writer.write(kept, progress=piece + 1)
         successes += sum(episode.success == 1 for episode in kept)
-        progress.update(len(episodes), kept)
+        progress.show(kept, len(episodes))
         fruitless = 0 if kept else fruitless + len(episodes)
         if fruitless >= _MAX_EPISODES_FOR_NOTHING:
           raise collector.too_rare()
-    progress.close()
   return reader.open_dataset(path)
 
 
@@ -312,13 +289,9 @@ _collector: Optional[Collector]  # In a process of the pool.
 
 
 def _start(modules: Sequence[str], settings: str) -> None:
-  """Prepares a process of the pool.
-
-  A terminal sends SIGINT to all processes; only the one that started the pool reacts
-  to it. When that process is gone, this one ends too.
-  """
+  """Prepares a process of the pool, which ends with the one that started it."""
   global _collector
-  signal.signal(signal.SIGINT, signal.SIG_IGN)
+  signal.signal(signal.SIGINT, signal.SIG_IGN)  # A terminal sends it to all processes.
   threading.Thread(target=_end_with_parent, daemon=True).start()
   import tensorflow as tf  # pylint: disable=g-import-not-at-top
   tf.config.threading.set_intra_op_parallelism_threads(1)
@@ -327,14 +300,8 @@ def _start(modules: Sequence[str], settings: str) -> None:
     importlib.import_module(module)
   config.parse([], [settings])
   _collector = Collector()
-  atexit.register(_forget_collector)
-
-
-def _forget_collector() -> None:
-  """Frees a SavedModel before Python unloads the parts of TensorFlow that this needs."""
-  global _collector
-  _collector = None
-  gc.collect()
+  # Python would unload parts of TensorFlow before a SavedModel that needs them.
+  atexit.register(os._exit, 0)
 
 
 def _end_with_parent() -> None:
@@ -344,52 +311,3 @@ def _end_with_parent() -> None:
 
 def _play(piece: int) -> List[format_lib.Episode]:
   return _collector.play(piece)
-
-
-class _Progress:
-  """Shows how far a collection has come."""
-
-  def __init__(self, goal: int, num_before: int, stream):
-    """Starts the clock.
-
-    Args:
-      goal: episodes to keep.
-      num_before: episodes that were kept by earlier processes.
-      stream: where to write.
-    """
-    self._goal, self._num_before = goal, num_before
-    self._line = progress_lib.ProgressLine(stream)
-    self._start = time.monotonic()
-    self._played = self._kept = self._steps = self._return = 0
-    self._known = self._successes = 0  # Episodes whose success is known, and successes.
-
-  def update(self, num_played: int, kept: Sequence[format_lib.Episode]) -> None:
-    """Counts a piece of work."""
-    self._played += num_played
-    self._kept += len(kept)
-    self._steps += sum(len(episode.reward) for episode in kept)
-    self._known += sum(not np.isnan(episode.success) for episode in kept)
-    self._successes += sum(episode.success == 1 for episode in kept)
-    self._return += sum(float(np.sum(episode.reward)) for episode in kept)
-    if self._line.is_due():
-      self._line.show(self._text())
-
-  def close(self) -> None:
-    """Writes the last line."""
-    if self._played:
-      self._line.show(self._text())
-      self._line.close()
-
-  def _text(self) -> str:
-    done = self._num_before + self._kept
-    speed = self._kept / max(time.monotonic() - self._start, 1e-3)
-    left = f'{(self._goal - done) / speed:,.0f} s left' if speed else '- left'
-    return ' | '.join([
-        f'{done:,} of {self._goal:,} episodes', f'{self._played:,} played',
-        f'{self._steps:,} steps', f'{speed:,.1f} episodes/s',
-        f'return {_mean(self._return, self._kept)}',
-        f'success {_mean(self._successes, self._known)}', left])
-
-
-def _mean(total: float, count: int) -> str:
-  return f'{total / count:.2f}' if count else '-'

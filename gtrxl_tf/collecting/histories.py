@@ -12,13 +12,12 @@ collection continues after the last complete piece, with the same result.
 import os
 import pathlib
 import sys
-import time
 from typing import Annotated, Callable, List, Optional, Union
 
 from dm_env import specs as dm_specs
-import gin
 import numpy as np
 
+from gtrxl_tf.collecting import progress as progress_lib
 from gtrxl_tf.collecting import source as source_lib
 from gtrxl_tf.datasets import format as format_lib
 from gtrxl_tf.datasets import reader
@@ -62,11 +61,8 @@ class HistoryCollector:
     self.specs = format_lib.Specs(
         prototype.observation_spec(), prototype.action_spec(), prototype.reward_spec(),
         dm_specs.Array((), np.uint8, 'discount'))
-    # Arguments that did not come from gin are added as comments.
-    own = dict(num_histories=num_histories, num_evaluation=num_evaluation, seed=seed)
-    self.settings = '\n'.join([
-        *(f'# HistoryCollector.{name} = {value!r}' for name, value in own.items()), '',
-        gin.operative_config_str()])
+    self.settings = progress_lib.settings('HistoryCollector', dict(
+        num_histories=num_histories, num_evaluation=num_evaluation, seed=seed))
 
   def evaluation_tasks(self) -> task_batch.TaskBatch:
     """Returns new copies of the tasks in which the source is evaluated."""
@@ -120,15 +116,12 @@ def collect_split(collector: HistoryCollector, split: task_batch.Split,
   with writer_lib.EpisodeWriter(
       path / split, collector.specs, collector.family.name, collector.settings,
       kind='histories', final_observation=False) as writer:
-    start, before = time.monotonic(), writer.num_steps
-    goal = collector.num_histories[split]
+    progress = progress_lib.Progress(
+        writer, collector.num_histories[split], f'{split} histories', stream)
     for piece in range(writer.progress or 0, collector.num_pieces(split)):
-      writer.write(_episodes(collector.play(split, piece)), progress=piece + 1)
-      speed = (writer.num_steps - before) / max(time.monotonic() - start, 1e-3)
-      left = (goal - writer.num_episodes) * collector.family.num_steps / speed
-      print(f'{split}: {writer.num_episodes:,} of {goal:,} histories | '
-            f'{writer.num_steps:,} transitions | {speed:,.0f} transitions/s | '
-            f'{left:,.0f} s left', file=stream, flush=True)
+      histories = _episodes(collector.play(split, piece))
+      writer.write(histories, progress=piece + 1)
+      progress.show(histories, len(histories))
   return reader.open_dataset(path / split)
 
 

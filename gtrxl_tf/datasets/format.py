@@ -66,7 +66,7 @@ import enum
 import functools
 import pathlib
 import re
-from typing import Any, Dict, Mapping, NamedTuple, Optional, Sequence, Tuple, Union
+from typing import Any, Dict, Mapping, NamedTuple, Optional, Sequence, Union
 
 import dm_env
 from dm_env import specs as dm_specs
@@ -75,7 +75,6 @@ import tree
 
 from gtrxl_tf import environments
 from gtrxl_tf import files
-from gtrxl_tf.environments import specs as specs_lib
 
 FORMAT, VERSION = 'gtrxl_tf episodes', 2
 KINDS = ('episodes', 'histories')
@@ -168,16 +167,26 @@ def from_dm_env(time_steps: Sequence[dm_env.TimeStep], actions: Sequence[Any],
     raise DatasetError(
         f'{len(kinds)} time steps with {len(actions)} actions: expected one FIRST, any '
         'MID, one LAST, and an action after each but that')
-  end = np.zeros(len(actions), np.uint8)
-  end[-1] = End.TERMINATION if time_steps[-1].discount == 0 else End.TRUNCATION
   observation = _stacked(
       'observation', specs.observation, [t.observation for t in time_steps])
-  return Episode(
-      tree.map_structure(lambda x: x[:-1], observation),
-      _stacked('action', specs.action, actions),
+  return with_final(
+      observation, _stacked('action', specs.action, actions),
       np.array([t.reward for t in time_steps[1:]], specs.reward.dtype),
-      np.array([t.discount for t in time_steps[1:]], specs.discount.dtype),
-      end, success, tree.map_structure(lambda x: x[-1], observation))
+      np.array([t.discount for t in time_steps[1:]], specs.discount.dtype), success)
+
+
+def with_final(observation: Any, *rest: Any) -> Episode:
+  """Makes an episode as `whole` does; its observations are [T + 1, ...]."""
+  return whole(tree.map_structure(lambda x: x[:-1], observation), *rest,
+               final_observation=tree.map_structure(lambda x: x[-1], observation))
+
+
+def whole(observation: Any, action: Any, reward: np.ndarray, discount: np.ndarray,
+          success: float = float('nan'), final_observation: Any = None) -> Episode:
+  """Makes an episode that ends with its last step: the task is over if that discount is 0."""
+  end = np.zeros(len(reward), np.uint8)
+  end[-1:] = End.TRUNCATION if discount[-1] else End.TERMINATION
+  return Episode(observation, action, reward, discount, end, success, final_observation)
 
 
 def _stacked(root: str, specs: Any, rows: Sequence[Any]) -> Any:
@@ -192,72 +201,16 @@ def _stacked(root: str, specs: Any, rows: Sequence[Any]) -> Any:
   return tree.map_structure_up_to(specs, stack, specs, *rows)
 
 
-def to_arrays(episode: Episode) -> Dict[str, np.ndarray]:
-  """Returns the episode's arrays of steps, by name."""
+def to_arrays(episode: Episode) -> Dict[str, Any]:
+  """Returns the arrays of an episode, or of specs of one, by name."""
   return {array_name(root, path): leaf
-          for root in (*Specs._fields, 'end')
-          for path, leaf in tree.flatten_with_path(getattr(episode, root))}
+          for root, nest in episode._asdict().items() if nest is not None
+          for path, leaf in tree.flatten_with_path(nest)}
 
 
 def is_observation(name: str) -> bool:
   """Returns whether an array of steps belongs to the observation, by its name."""
   return name.split('.')[0] == 'observation'
-
-
-def array_specs(specs: Specs, final_observation: bool
-                ) -> Tuple[Dict[str, dm_specs.Array], Dict[str, dm_specs.Array]]:
-  """Returns specs of steps and of episodes: the rows of all files but `offset.npy`."""
-  steps = {**specs.leaves(), 'end': dm_specs.Array((), np.uint8)}
-  episodes = {'success': _SCALAR}
-  if final_observation:
-    episodes.update({'final_' + name: spec for name, spec in steps.items()
-                     if is_observation(name)})
-  return steps, episodes
-
-
-def misfits(spec: dm_specs.Array, array: np.ndarray) -> Tuple[np.ndarray, str]:
-  """Returns which values do not fit a spec, bools, and what was expected."""
-  if array.dtype.kind == 'f':
-    return ~np.isfinite(array), 'finite numbers'
-  if isinstance(spec, dm_specs.BoundedArray):
-    return ((array < spec.minimum) | (array > spec.maximum),
-            specs_lib.describe_bounds(spec))
-  return np.zeros(array.shape, bool), 'any value'
-
-
-def check_steps(specs: Specs, kind: str, arrays: Dict[str, np.ndarray],
-                number: int) -> None:
-  """Checks that the values can be those of an episode.
-
-  Args:
-    specs: the specs of the steps.
-    kind: the kind of the dataset.
-    arrays: [T, ...], those named in `specs.leaves()`, and `end`.
-    number: the number of the episode, for the error.
-  """
-  leaves = specs.leaves()
-  for name, array in arrays.items():
-    if name == 'end':
-      wrong, expected = array > max(End), '0, 1 or 2'
-      if kind == 'episodes':
-        wrong |= (array != End.NONE) != (np.arange(len(array)) == len(array) - 1)
-        expected = 'an end at the last step of an episode and nowhere else'
-    elif name == 'discount':
-      wrong, expected = ~((array >= 0) & (array <= 1)), 'a number in [0, 1]'
-    else:
-      wrong, expected = misfits(leaves[name], array)
-    if wrong.any():
-      step = int(np.argmax(wrong.reshape(len(array), -1).any(axis=1)))
-      raise DatasetError(f'{name} of episode {number}, step {step}, is '
-                         f'{str(array[step]):.60}: expected {expected}')
-  ends, discounts = arrays['end'], arrays['discount']
-  wrong = (ends != End.NONE) & ((ends == End.TERMINATION) != (discounts == 0))
-  if wrong.any():
-    step = int(np.argmax(wrong))
-    raise DatasetError(
-        f'discount of episode {number}, step {step}, is {discounts[step]}, and its end '
-        f'is {End(ends[step]).name}: expected 0 where the task ends, and more where the '
-        'episode is cut off')
 
 
 def spec_to_json(name: str, spec: dm_specs.Array) -> Dict[str, Any]:

@@ -47,10 +47,9 @@ class FromDmEnvTest(parameterized.TestCase):
       with self.assertRaisesRegex(datasets.DatasetError, 'one FIRST, any MID, one L'):
         datasets.from_dm_env(time_steps, actions, _SPECS)
 
-  @parameterized.parameters(([2.0, 0.5, 1.0], 'action: .* expected arrays of int32'),
-                            ([[2], [0, 1], [1]], 'action: .* expected arrays of int32'))
-  def test_refuses_what_does_not_fit_the_specs(self, actions, message):
-    with self.assertRaisesRegex(datasets.DatasetError, message):
+  @parameterized.parameters(([2.0, 0.5, 1.0],), ([[2], [0, 1], [1]],))
+  def test_refuses_what_does_not_fit_the_specs(self, actions):
+    with self.assertRaisesRegex(datasets.DatasetError, 'action: .*expected arrays of int32'):
       datasets.from_dm_env(_time_steps(dm_env.termination), actions, _SPECS)
 
 
@@ -77,11 +76,9 @@ class SpecsTest(absltest.TestCase):
 
   def test_names_of_actions_come_back_from_json(self):
     spec = environments.NamedActions(['left', 'right'], np.uint8)
-    entries = {name: format_lib.spec_to_json(name, x) for name, x
-               in datasets.Specs(dm_specs.Array((), np.float32), spec).leaves().items()}
-    found = format_lib.specs_from_json(entries).action
-    self.assertEqual(found, spec)
-    self.assertEqual(found.names, ('left', 'right'))
+    [found] = format_lib.specs_from_json(dict.fromkeys(
+        ('observation', 'action'), format_lib.spec_to_json('action', spec)))[1:2]
+    self.assertEqual((found, found.names), (spec, ('left', 'right')))
     self.assertEqual(copy.deepcopy(found).names, ('left', 'right'))
 
   def test_tuples_come_back_from_json_and_are_no_dictionaries(self):

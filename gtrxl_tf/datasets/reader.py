@@ -5,8 +5,7 @@ import functools
 import math
 import os
 import pathlib
-from typing import Any, Callable, Dict, Iterator, Optional, Tuple, Union
-import weakref
+from typing import Any, Dict, Optional, Tuple, Union
 
 import numpy as np
 import tree
@@ -64,7 +63,7 @@ class Dataset:
     self._return_discount = 1.0
     self._end_reward = None
     self._shards = [shard['name'] for shard in description['shards']]
-    self._array = _cached(self)
+    self._open: Dict[Tuple[int, str], np.ndarray] = {}
     self._offsets, successes = (
         [np.load(path / shard / f'{name}.npy', allow_pickle=False)
          for shard in self._shards] for name in ('offset', 'success'))
@@ -104,7 +103,7 @@ class Dataset:
     other = copy.copy(self)
     other.__dict__.pop('returns', None)
     other._return_discount, other._end_reward = return_discount, end_reward
-    other._array = _cached(other)
+    other._open = {}
     return other
 
   def observation_statistics(self) -> Tuple[Any, Any]:
@@ -113,8 +112,7 @@ class Dataset:
     Returns:
       Two nests of float64 arrays, structured as an observation.
     """
-    found = [self.statistics(name) for name in self.array_names
-             if format_lib.is_observation(name)]
+    found = map(self.statistics, filter(format_lib.is_observation, self.array_names))
     return tuple(tree.unflatten_as(self.specs.observation, leaves)
                  for leaves in zip(*found))
 
@@ -140,32 +138,19 @@ class Dataset:
 
   def episode(self, i: int) -> format_lib.Episode:
     """Returns episode `i`; its arrays are views of the files."""
-    shard, start, stop = self.place(i)
-    steps = [self._array(shard, name)[start:stop] for name in (*self.array_names, 'end')]
-    *nests, end = steps
-    observation, action, reward, discount = tree.unflatten_as(self.specs, nests)
+    if not 0 <= i < self.num_episodes:
+      raise IndexError(f'episode {i}: expected one of {self.num_episodes}')
+    shard, start, stop = (int(x[i]) for x in (self._shard, self._begin, self._end))
+    *nests, end = (
+        self._array(shard, name)[start:stop] for name in (*self.array_names, 'end'))
     final = None
     if self._final:
       row = i - self._first_episodes[shard]
       final = tree.unflatten_as(self.specs.observation, [
           self._array(shard, f'final_{name}')[row] for name in self.array_names
           if format_lib.is_observation(name)])
-    return format_lib.Episode(observation, action, reward, discount, end,
+    return format_lib.Episode(*tree.unflatten_as(self.specs, nests), end,
                               float(self.successes[i]), final)
-
-  def place(self, i: int) -> Tuple[int, int, int]:
-    """Returns where episode `i` is.
-
-    Returns:
-      Number of the shard, and the episode's rows in its arrays: the first one, and the
-      one after the last.
-
-    Raises:
-      IndexError: there is no such episode.
-    """
-    if not 0 <= i < self.num_episodes:
-      raise IndexError(f'episode {i}: expected one of {self.num_episodes}')
-    return int(self._shard[i]), int(self._begin[i]), int(self._end[i])
 
   def take(self, name: str, episodes: np.ndarray, steps: np.ndarray) -> np.ndarray:
     """Reads steps of several episodes from one array.
@@ -193,7 +178,14 @@ class Dataset:
     taken[~known] = 0
     return taken
 
-  def _open_array(self, shard: int, name: str) -> np.ndarray:
+  def _array(self, shard: int, name: str) -> np.ndarray:
+    if (shard, name) not in self._open:
+      if len(self._open) == _ARRAYS_OPEN:
+        del self._open[next(iter(self._open))]
+      self._open[shard, name] = self._read(shard, name)
+    return self._open[shard, name]
+
+  def _read(self, shard: int, name: str) -> np.ndarray:
     if name == 'return_to_go':
       return _returns_to_go(self._array(shard, 'reward'), self._array(shard, 'end'),
                             self._offsets[shard], self._return_discount)
@@ -208,24 +200,13 @@ class Dataset:
     return array
 
 
-def _cached(dataset: Dataset) -> Callable[[int, str], np.ndarray]:
-  """Returns `_open_array` with a cache that does not keep the dataset alive.
-
-  If each referred to the other, arrays would stay open until Python collects cycles.
-  """
-  this = weakref.ref(dataset)
-  return functools.lru_cache(_ARRAYS_OPEN)(
-      lambda shard, name: this()._open_array(shard, name))  # pylint: disable=protected-access
-
-
 def open_dataset(path: Union[str, os.PathLike]) -> Dataset:
   """Opens the dataset in the folder `path`.
 
   It checks that all files exist with the size in dataset.json; `check` also compares
   checksums.
   """
-  path = pathlib.Path(path)
-  return Dataset(path, _described(path))
+  return Dataset(pathlib.Path(path), _described(path))
 
 
 def check(path: Union[str, os.PathLike], specs: Optional[format_lib.Specs] = None
@@ -236,18 +217,12 @@ def check(path: Union[str, os.PathLike], specs: Optional[format_lib.Specs] = Non
   reading them. The writer has checked the values. If the specs of an environment are
   given, integers that version 1 counts from 0 become those of the environment.
   """
+  return Dataset(pathlib.Path(path), _described(path, every_byte=True), specs)
+
+
+def _described(path: Union[str, os.PathLike], every_byte: bool = False) -> Dict[str, Any]:
+  """Returns the description of a dataset whose files all have their size, or checksum."""
   path = pathlib.Path(path)
-  description = _described(path)
-  for file, recorded in _files(path, description):
-    found = files_lib.checksum(file)
-    if found != recorded['crc32']:
-      raise DatasetError(f'{file}: was changed after it was written: its checksum '
-                         f'is {found}, expected {recorded["crc32"]}')
-  return Dataset(path, description, specs)
-
-
-def _described(path: pathlib.Path) -> Dict[str, Any]:
-  """Returns the description of a dataset whose files all have their size."""
   description = format_lib.read_description(path)
   if description is None:
     within = sorted(file.parent.name for file in path.glob('*/dataset.json'))
@@ -255,21 +230,17 @@ def _described(path: pathlib.Path) -> Dict[str, Any]:
         f'Expected one of the datasets in it: {", ".join(within)}' if within else
         'Datasets are made by `gtrxl collect`, `gtrxl collect_histories`, `gtrxl '
         'import_dataset` and datasets.EpisodeWriter'))
-  for file, recorded in _files(path, description):
-    if not file.exists():
-      raise DatasetError(f'{file}: missing')
-    if file.stat().st_size != recorded['bytes']:
-      raise DatasetError(f'{file}: has {file.stat().st_size:,} bytes: expected '
-                         f'{recorded["bytes"]:,}')
-  return description
-
-
-def _files(path: pathlib.Path, description: Dict[str, Any]
-           ) -> Iterator[Tuple[pathlib.Path, Dict[str, Any]]]:
-  """Yields the files of all shards, each with its size and checksum."""
   for shard in description['shards']:
     for name, recorded in shard['files'].items():
-      yield path / shard['name'] / name, recorded
+      file = path / shard['name'] / name
+      if not file.exists():
+        raise DatasetError(f'{file}: missing')
+      if (size := file.stat().st_size) != recorded['bytes']:
+        raise DatasetError(f'{file}: has {size:,} bytes: expected {recorded["bytes"]:,}')
+      if every_byte and (found := files_lib.checksum(file)) != recorded['crc32']:
+        raise DatasetError(f'{file}: was changed after it was written: its checksum '
+                           f'is {found}, expected {recorded["crc32"]}')
+  return description
 
 
 def _returns_to_go(reward: np.ndarray, end: np.ndarray, offset: np.ndarray,

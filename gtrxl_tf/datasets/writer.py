@@ -8,13 +8,15 @@ import shutil
 from typing import Any, Dict, List, Literal, Sequence, Tuple, Union
 import zlib
 
+from dm_env import specs as dm_specs
 import numpy as np
 import tree
 
 from gtrxl_tf import files as files_lib
 from gtrxl_tf.datasets import format as format_lib
+from gtrxl_tf.environments import specs as specs_lib
 
-DatasetError = format_lib.DatasetError
+DatasetError, End = format_lib.DatasetError, format_lib.End
 
 
 class EpisodeWriter:
@@ -73,17 +75,18 @@ class EpisodeWriter:
     self._path = pathlib.Path(path)
     self._shard_bytes = shard_bytes
     self._shard_episodes = shard_episodes
-    self._specs = specs
-    self._step_specs, self._episode_specs = format_lib.array_specs(
-        specs, final_observation)
+    scalar = dm_specs.Array((), np.float32)
+    # Those of an episode; `()` has no arrays.
+    self._specs = format_lib.Episode(
+        *specs, dm_specs.Array((), np.uint8), scalar,
+        specs.observation if final_observation else ())
     self._waiting: List[Dict[str, np.ndarray]] = []
     self._waiting_bytes = 0
     head = {
         'kind': kind, 'environment': environment, 'settings': settings,
         'arrays': {name: format_lib.spec_to_json(name, spec)
                    for name, spec in specs.leaves().items()},
-        'final_observation': final_observation,
-    }
+        'final_observation': final_observation}
     try:
       self._path.mkdir(parents=True, exist_ok=True)
       self._lock = os.open(self._path, os.O_RDONLY)
@@ -93,11 +96,10 @@ class EpisodeWriter:
     try:
       files_lib.lock(self._lock)
       self._description = self._read_or_begin(head)
-    except BlockingIOError as error:
+    except BaseException as error:
       os.close(self._lock)
-      raise DatasetError(f'{self._path}: another process is writing it') from error
-    except BaseException:
-      os.close(self._lock)
+      if isinstance(error, BlockingIOError):
+        raise DatasetError(f'{self._path}: another process is writing it') from error
       raise
     self.num_episodes = self._description['num_episodes']
     self.num_steps = self._description['num_steps']
@@ -143,8 +145,6 @@ class EpisodeWriter:
     """
     if self._lock is None:
       raise DatasetError(f'{self._path}: the writer is closed: expected write() before close()')
-    if isinstance(episodes, format_lib.Episode):
-      raise DatasetError('write() got an Episode: expected a list of episodes')
     checked = [self._checked(episode, number)
                for number, episode in enumerate(episodes, self.num_episodes)]
     self._waiting += checked
@@ -158,10 +158,7 @@ class EpisodeWriter:
       self._commit()
 
   def close(self) -> None:
-    """Writes the episodes that wait, and lets other processes write.
-
-    Closing again does nothing.
-    """
+    """Writes the episodes that wait, and lets other processes write; once."""
     if self._lock is None:
       return
     try:
@@ -172,41 +169,64 @@ class EpisodeWriter:
       self._lock = None
 
   def _checked(self, episode: format_lib.Episode, number: int) -> Dict[str, np.ndarray]:
-    """Returns the arrays of steps, and those of the episode as [1, ...], by name."""
+    """Returns copies of the arrays of steps, and those of the episode as [1, ...]."""
     place = f'episode {number}'
     if not isinstance(episode, format_lib.Episode):
       raise DatasetError(f'{place} is a {type(episode).__name__}: expected an Episode')
-    for name in ('reward', 'discount', 'end'):
-      found = getattr(episode, name)
-      if not isinstance(found, np.ndarray):
-        raise DatasetError(f'{place}: {name} is a {type(found).__name__}: expected an '
-                           'array of NumPy')
-    for name in ('observation', 'action', 'final_observation'):
-      if _has_list(getattr(episode, name)):  # It would be taken for a nest.
-        raise DatasetError(f'{place}: {name} has a list: expected arrays of NumPy')
-    arrays = format_lib.to_arrays(episode)
-    num = len(episode.reward)
-    if num == 0:
-      raise DatasetError(f'{place} has no steps')
-    _check_fit(place, arrays, self._step_specs, num)
-    format_lib.check_steps(self._specs, self._description['kind'], arrays, number)
     success = np.asarray(episode.success)
     if (success.shape or success.dtype.kind not in 'bif'
         or not (np.isnan(success) or 0 <= success <= 1)):
       raise DatasetError(f'{place}: success is {episode.success}: expected a number '
                          'from 0 to 1, or NaN if it is not known')
-    once = {'success': success.astype(np.float32)[None]}
-    if episode.final_observation is not None:
-      once.update({
-          format_lib.array_name('final_observation', path): np.asarray(leaf)[None]
-          for path, leaf in tree.flatten_with_path(episode.final_observation)})
-    _check_fit(place, once, self._episode_specs, 1)
-    for name in once.keys() - {'success'}:
-      wrong, expected = format_lib.misfits(self._episode_specs[name], once[name])
-      if wrong.any():
-        raise DatasetError(f'{place}: {name} is {str(once[name][0]):.60}: expected '
-                           f'{expected}')
-    return {name: np.array(array) for name, array in (arrays | once).items()}
+    episode = episode._replace(success=success.astype(np.float32))
+    if not (num := np.size(episode.end)):
+      raise DatasetError(f'{place} has no steps')
+    arrays = {}
+    for root, nest, specs in zip(episode._fields, episode, self._specs):
+      once = root in ('success', 'final_observation')
+      try:
+        leaves = tree.flatten_up_to(specs, () if nest is None else nest)
+      except (TypeError, ValueError) as error:
+        raise DatasetError(f'{place}: {root} is no nest as its spec: {error}') from error
+      for leaf, (path, spec) in zip(leaves, tree.flatten_with_path(specs)):
+        name = format_lib.array_name(root, path)
+        found = getattr(leaf, 'shape', None), getattr(leaf, 'dtype', type(leaf).__name__)
+        expected = spec.shape if once else (num, *spec.shape), spec.dtype
+        if found != expected:
+          raise DatasetError(f'{place}: {name} has shape {found[0]} and dtype {found[1]}: '
+                             f'expected an array of {expected[0]} and {expected[1]}')
+        arrays[name] = np.array(leaf[np.newaxis] if once else leaf)
+        self._check_values(name, arrays[name], spec, number)
+    ends, discounts = arrays['end'], arrays['discount']
+    wrong = (ends != End.NONE) & ((ends == End.TERMINATION) != (discounts == 0))
+    if wrong.any():
+      step = int(np.argmax(wrong))
+      raise DatasetError(
+          f'discount of episode {number}, step {step}, is {discounts[step]}, and its end '
+          f'is {End(ends[step]).name}: expected 0 where the task ends, and more where the '
+          'episode is cut off')
+    return arrays
+
+  def _check_values(self, name: str, array: np.ndarray, spec: dm_specs.Array,
+                    number: int) -> None:
+    """Checks that values can be those of an array of episode `number`, [T, ...]."""
+    wrong, expected = np.zeros(array.shape, bool), ''
+    if name == 'end':
+      wrong, expected = array > max(End), '0, 1 or 2'
+      if self._description['kind'] == 'episodes':
+        wrong |= (array != End.NONE) != (np.arange(len(array)) == len(array) - 1)
+        expected = 'an end at the last step of an episode and nowhere else'
+    elif name == 'discount':
+      wrong, expected = ~((array >= 0) & (array <= 1)), 'a number in [0, 1]'
+    elif array.dtype.kind == 'f' and name != 'success':
+      wrong, expected = ~np.isfinite(array), 'finite numbers'
+    elif isinstance(spec, dm_specs.BoundedArray):
+      wrong = (array < spec.minimum) | (array > spec.maximum)
+      expected = specs_lib.describe_bounds(spec)
+    if wrong.any():
+      step = int(np.argmax(wrong.reshape(len(array), -1).any(axis=1)))
+      raise DatasetError(f'{name} of episode {number}, step {step}, is '
+                         f'{str(array[step]):.60}: expected {expected}')
 
   def _commit(self) -> None:
     """Writes the episodes that wait as a shard."""
@@ -227,34 +247,15 @@ class EpisodeWriter:
     partial.mkdir()
     lengths = [len(arrays['end']) for arrays in self._waiting]
     offset = np.cumsum([0, *lengths], dtype=np.int64)
-    files = {'offset.npy': _write_array(partial / 'offset.npy', [offset])}
-    for key in (*self._step_specs, *self._episode_specs):
-      files[f'{key}.npy'] = _write_array(
-          partial / f'{key}.npy', [arrays[key] for arrays in self._waiting])
+    parts = {'offset': [offset], **{
+        key: [arrays[key] for arrays in self._waiting] for key in self._waiting[0]}}
+    files = {f'{key}.npy': _write_array(partial / f'{key}.npy', arrays)
+             for key, arrays in parts.items()}
     files_lib.sync(partial)
     os.rename(partial, self._path / name)
     files_lib.sync(self._path)
     return {'name': name, 'num_episodes': len(lengths), 'num_steps': int(offset[-1]),
             'files': files}
-
-
-def _has_list(nest: Any) -> bool:
-  if isinstance(nest, dict):
-    nest = tuple(nest.values())
-  return isinstance(nest, list) or isinstance(nest, tuple) and any(map(_has_list, nest))
-
-
-def _check_fit(place: str, arrays: Dict[str, np.ndarray], specs: Dict[str, Any],
-               num: int) -> None:
-  """Checks names, shapes and dtypes of arrays of `num` rows."""
-  if arrays.keys() != specs.keys():
-    raise DatasetError(f'{place} has {sorted(arrays)}: expected {sorted(specs)}')
-  for name, spec in specs.items():
-    found = getattr(arrays[name], 'shape', None), getattr(arrays[name], 'dtype', None)
-    if found != ((num, *spec.shape), spec.dtype):
-      raise DatasetError(
-          f'{place}: {name} has shape {found[0]} and dtype {found[1]}: expected '
-          f'{(num, *spec.shape)} and {spec.dtype}')
 
 
 def _write_array(path: pathlib.Path, parts: Sequence[np.ndarray]) -> Dict[str, Any]:

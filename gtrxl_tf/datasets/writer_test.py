@@ -95,17 +95,11 @@ class EpisodeWriterTest(parameterized.TestCase):
     for i, episode in enumerate(episodes):
       episodes_testing.assert_equal(dataset.episode(i), episode)
 
-  def test_refuses_other_names_of_actions(self):
-    named = _SPECS._replace(action=environments.NamedActions(['a', 'b', 'c']))
-    episodes_testing.write(self._path, named, _episodes(4))
-    other = _SPECS._replace(action=environments.NamedActions(['a', 'c', 'b']))
-    with self.assertRaisesRegex(
-        datasets.DatasetError, "other arrays, action, names: .*'b', 'c'.*'c'"):
-      datasets.EpisodeWriter(self._path, other)
-
   @parameterized.parameters(
       (dict(specs=datasets.Specs(dm_specs.Array((3,), np.float32), _SPECS.action)),
        'other arrays'),
+      (dict(specs=_SPECS._replace(action=environments.NamedActions(['a', 'b', 'c']))),
+       'other arrays, action'),
       (dict(specs=_SPECS, kind='histories'), 'kind: episodes: expected histories'),
       (dict(specs=_SPECS, final_observation=False), 'other final_observation'),
       (dict(specs=_SPECS, settings='a = 1\nb = 2'), 'other settings: .*b = 3.*b = 2'),
@@ -122,10 +116,6 @@ class EpisodeWriterTest(parameterized.TestCase):
     with datasets.EpisodeWriter(self._path, _SPECS, settings='right') as writer:
       writer.write(_episodes(1))
     self.assertEqual(datasets.open_dataset(self._path).settings, 'right')
-
-  def test_refuses_a_kind_that_does_not_exist(self):
-    with self.assertRaisesRegex(ValueError, "kind = 'books'"):
-      datasets.EpisodeWriter(self._path, _SPECS, kind='books')
 
   def test_arrays_that_the_caller_uses_again_are_kept_as_they_were(self):
     episode, = _episodes(1)
@@ -148,13 +138,8 @@ class EpisodeWriterTest(parameterized.TestCase):
     other = os.open(self._path, os.O_RDONLY)  # Perhaps the same number.
     writer.close()
     os.close(other)  # An OSError if the writer has closed it.
-
-  def test_a_closed_writer_writes_nothing(self):
-    with datasets.EpisodeWriter(self._path, _SPECS) as writer:
-      writer.write(_episodes(1))
     with self.assertRaisesRegex(datasets.DatasetError, 'the writer is closed'):
       writer.write(_episodes(1))
-    self.assertEqual(datasets.open_dataset(self._path).num_episodes, 1)
 
   @parameterized.parameters('', 'dataset', 300 * 'x')
   def test_refuses_a_path_that_cannot_be_a_folder(self, name):
@@ -162,8 +147,6 @@ class EpisodeWriterTest(parameterized.TestCase):
     path = pathlib.Path(file) / name
     with self.assertRaisesRegex(datasets.DatasetError, 'expected a folder for the dataset'):
       datasets.EpisodeWriter(path, _SPECS)
-
-  def test_refuses_a_bucket(self):
     with self.assertRaisesRegex(datasets.DatasetError, 'gs://mine/data'):
       datasets.EpisodeWriter('gs://mine/data', _SPECS)
 
@@ -181,27 +164,23 @@ class EpisodeWriterTest(parameterized.TestCase):
       datasets.EpisodeWriter(self._path, _SPECS)
 
   @parameterized.parameters(
-      (dict(reward=np.float32([0, np.nan])), r'reward of episode 0, step 1, is nan'),
-      (dict(discount=np.float32([1.5, 1])), r'discount .* step 0, is 1.5: .*\[0, 1\]'),
+      (dict(reward=np.float32([0, np.nan])), 'reward of episode 0, step 1, is nan'),
+      (dict(discount=np.float32([1.5, 1])), 'discount .* step 0, is 1.5'),
       (dict(action=np.int32([0, 3])), r'action .* is 3: expected an .* in \[0, 3\)'),
-      (dict(observation=np.float32([[0, 0], [np.inf, 0]])), r'observation .* step 1'),
-      (dict(end=np.uint8([1, 1])), r'end of episode 0, step 0, is 1'),
-      (dict(end=np.uint8([0, 0])), r'end of episode 0, step 1, is 0'),
+      (dict(observation=np.float32([[0, 0], [np.inf, 0]])), 'observation .* step 1'),
+      (dict(end=np.uint8([1, 1])), 'end of episode 0, step 0, is 1'),
+      (dict(end=np.uint8([0, 0])), 'end of episode 0, step 1, is 0'),
       (dict(reward=np.zeros(2)), 'reward has shape .* float64: expected .* float32'),
-      (dict(reward=np.zeros(3, np.float32)), r'has shape \(2, 2\).*expected \(3, 2\)'),
-      (dict(observation={'x': np.zeros((2, 2), np.float32)}), 'observation.x'),
+      (dict(reward=np.zeros(3, np.float32)), r'reward has shape \(3,\)'),
+      (dict(observation={'x': np.zeros((2, 2), np.float32)}), 'observation has .* dict'),
       (dict(final_observation=None), 'final_observation'),
-      (dict(final_observation=np.float32([0, np.nan])), r'final_observation is .* finite'),
-      (dict(success=7), 'success is 7: expected a number from 0 to 1, or NaN'),
-      (dict(success=-np.inf), 'success is -inf: expected'),
-      (dict(success='yes'), 'success is yes: expected'),
-      (dict(reward=[0., 0.]), 'reward is a list: expected an array'),
-      (dict(action=[0, 1]), 'action has a list: expected arrays of NumPy$'),
+      (dict(final_observation=np.float32([0, np.nan])), 'final_observation .* finite'),
+      (dict(success=7), 'success is 7'), (dict(success=-np.inf), 'success is -inf'),
+      (dict(success='yes'), 'success is yes'),
+      (dict(reward=[0., 0.]), 'reward has .* list'),
       (dict(discount=np.ones(2, np.float32)), 'step 1, is 1.0, .* TERMINATION: expected 0'),
       (dict(end=np.uint8([0, 2])), 'step 1, is 0.0, .* TRUNCATION: expected 0'),
-      (dict(observation=np.zeros((0, 2), np.float32), action=np.zeros(0, np.int32),
-            reward=np.zeros(0, np.float32), discount=np.zeros(0, np.float32),
-            end=np.zeros(0, np.uint8)), 'no steps'))
+      (dict(end=np.zeros(0, np.uint8)), 'no steps'))
   def test_refuses_episodes_that_are_none(self, wrong, message):
     good = datasets.Episode(
         np.zeros((2, 2), np.float32), np.zeros(2, np.int32), np.zeros(2, np.float32),
@@ -217,28 +196,11 @@ class EpisodeWriterTest(parameterized.TestCase):
     with datasets.EpisodeWriter(self._path, _SPECS) as writer:
       writer.write([first])
       wrong = second._replace(reward=second.reward.astype(np.float64))
-      with self.assertRaisesRegex(datasets.DatasetError, '^episode 2: reward has shape'):
-        writer.write([second, wrong])
-      wrong = second._replace(reward=second.reward + np.float32(np.nan))
-      with self.assertRaisesRegex(datasets.DatasetError, '^reward of episode 2, step 0'):
-        writer.write([second, wrong])
-      with self.assertRaisesRegex(datasets.DatasetError, '^episode 1 is a dict'):
-        writer.write([second._asdict()])
-
-  def test_refuses_an_episode_without_its_list(self):
-    [episode] = _episodes(1)
-    with datasets.EpisodeWriter(self._path, _SPECS) as writer:
-      with self.assertRaisesRegex(datasets.DatasetError, 'expected a list of episodes'):
-        writer.write(episode)
-
-  def test_refuses_several_discrete_actions_beyond_their_bounds(self):
-    specs = _SPECS._replace(action=dm_specs.BoundedArray([2], np.int32, 0, [2, 3]))
-    wrong = datasets.Episode(
-        np.zeros((2, 2), np.float32), np.int32([[2, 3], [2, 4]]), np.zeros(2, np.float32),
-        np.float32([1, 0]), np.uint8([0, 1]), 1.0, np.zeros(2, np.float32))
-    with datasets.EpisodeWriter(self._path, specs) as writer:
-      with self.assertRaisesRegex(datasets.DatasetError, r'action .*, step 1, is \[2 4\]'):
-        writer.write([wrong])
+      for episodes, message in (([second, wrong], '^episode 2: reward has shape'),
+                                ([second._asdict()], '^episode 1 is a dict'),
+                                (second, '^episode 1 is a ndarray: expected an Episode')):
+        with self.assertRaisesRegex(datasets.DatasetError, message):
+          writer.write(episodes)
 
   @parameterized.parameters('rename', 'replace', 'fsync')
   @pytest.mark.medium
