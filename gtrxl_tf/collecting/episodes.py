@@ -222,12 +222,6 @@ class Collector:
         room[success] -= 1
     return found
 
-  def too_rare(self) -> config.ConfigError:
-    """Returns the error for when none of many episodes was kept."""
-    return config.ConfigError(
-        f'Collector.keep = {self._keep!r}: expected episodes of that kind, but none '
-        f'of the last {_MAX_EPISODES_FOR_NOTHING:,} was kept')
-
 
 def collect(collector: Collector, path: Union[str, os.PathLike], num_processes: int = 1,
             stream=sys.stdout) -> reader.Dataset:
@@ -237,12 +231,9 @@ def collect(collector: Collector, path: Union[str, os.PathLike], num_processes: 
     collector: what to collect. With more than one process, it must be as the current
       gin settings make it, since each process makes its own collector from them.
     path: the dataset's folder.
-    num_processes: number of processes that play; this process writes.
+    num_processes: number of processes that play; this process writes. If one is killed,
+      there is a `BrokenProcessPool`, and the dataset is valid.
     stream: where the progress is shown.
-
-  Raises:
-    format_lib.DatasetError: the folder holds something else.
-    futures.process.BrokenProcessPool: a process was killed; the dataset is valid.
   """
   path = pathlib.Path(path)
   with writer_lib.EpisodeWriter(
@@ -261,7 +252,9 @@ def collect(collector: Collector, path: Union[str, os.PathLike], num_processes: 
         progress.show(kept, len(episodes))
         fruitless = 0 if kept else fruitless + len(episodes)
         if fruitless >= _MAX_EPISODES_FOR_NOTHING:
-          raise collector.too_rare()
+          raise config.ConfigError(
+              'Collector.keep: expected episodes of that kind, but none of the last '
+              f'{_MAX_EPISODES_FOR_NOTHING:,} was kept')
   return reader.open_dataset(path)
 
 
@@ -285,7 +278,7 @@ def _played(collector: Collector, first: int, num_processes: int
     pool.shutdown(cancel_futures=True)
 
 
-_collector: Optional[Collector]  # In a process of the pool.
+_collector: Collector  # In a process of the pool.
 
 
 def _start(modules: Sequence[str], settings: str) -> None:

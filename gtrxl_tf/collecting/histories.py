@@ -72,10 +72,6 @@ class HistoryCollector:
     """Draws tasks of training; the same number gives the same tasks."""
     return self._tasks('training', 0, num_tasks)
 
-  def num_pieces(self, split: task_batch.Split) -> int:
-    """Returns the number of pieces of work in a split."""
-    return -(-self.num_histories[split] // _PIECE)
-
   def play(self, split: task_batch.Split, piece: int) -> source_lib.LearningHistories:
     """Plays the histories of a piece of work."""
     tasks = self._tasks(split, piece)
@@ -94,10 +90,7 @@ class HistoryCollector:
 
 def collect(collector: HistoryCollector, path: Union[str, os.PathLike],
             stream=sys.stdout) -> reader.Dataset:
-  """Collects both splits into the folder `path`; returns the training histories.
-
-  See `collect_split`.
-  """
+  """Collects both splits into the folder `path`; returns the training histories."""
   collect_split(collector, 'evaluation', path, stream)
   return collect_split(collector, 'training', path, stream)
 
@@ -106,11 +99,8 @@ def collect_split(collector: HistoryCollector, split: task_batch.Split,
                   path: Union[str, os.PathLike], stream=sys.stdout) -> reader.Dataset:
   """Collects the histories of a split, or resumes a collection that stopped.
 
-  Args:
-    collector: what to collect.
-    split: 'training' or 'evaluation'.
-    path: the folder; the dataset is in its subfolder with the split's name.
-    stream: where progress is printed.
+  The dataset is in the subfolder of `path` with the split's name; progress is printed on
+  `stream`.
   """
   path = pathlib.Path(path)
   with writer_lib.EpisodeWriter(
@@ -118,7 +108,7 @@ def collect_split(collector: HistoryCollector, split: task_batch.Split,
       kind='histories', final_observation=False) as writer:
     progress = progress_lib.Progress(
         writer, collector.num_histories[split], f'{split} histories', stream)
-    for piece in range(writer.progress or 0, collector.num_pieces(split)):
+    for piece in range(writer.progress or 0, -(-collector.num_histories[split] // _PIECE)):
       histories = _episodes(collector.play(split, piece))
       writer.write(histories, progress=piece + 1)
       progress.show(histories, len(histories))

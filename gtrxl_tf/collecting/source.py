@@ -20,26 +20,17 @@ class Source(abc.ABC):
 
   @abc.abstractmethod
   def act(self, observation: np.ndarray, state: np.ndarray) -> np.ndarray:
-    """Returns the next actions.
+    """Returns the next actions, integers [B].
 
     Args:
       observation: [B, ...], what an agent sees.
       state: [B, ...], the complete state, for sources that use it.
-
-    Returns:
-      Integers [B].
     """
 
   @abc.abstractmethod
   def learn(self, state: np.ndarray, action: np.ndarray, outcome: task_batch.Outcome
             ) -> None:
-    """Learns from a step.
-
-    Args:
-      state: [B, ...], the states in which the actions were chosen.
-      action: [B], the actions that `act` returned.
-      outcome: the outcome of the step.
-    """
+    """Learns from the outcome of the `action` [B] that `act` returned in `state` [B, ...]."""
 
 
 class LearningHistories(NamedTuple):
@@ -60,12 +51,7 @@ class LearningHistories(NamedTuple):
 
 def play(tasks: task_batch.TaskBatch, source: Source, num_steps: int
          ) -> LearningHistories:
-  """Lets a source play `num_steps` steps in every task, from an episode's start.
-
-  Raises:
-    environments.EnvironmentFailed: the tasks or the source raised an error, or a value
-      does not fit the shape or dtype of its spec.
-  """
+  """Lets a source play `num_steps` steps in every task, from an episode's start."""
   observations, actions, rewards = (
       np.empty((num_steps, tasks.num_tasks, *spec.shape), spec.dtype) for spec in (
           tasks.observation_spec(), tasks.action_spec(), tasks.reward_spec()))
@@ -109,10 +95,7 @@ def random_maximum(values: np.ndarray, also: np.ndarray, random: np.random.Gener
                    ) -> np.ndarray:
   """Returns the index of a largest value in each column, drawn uniformly: [B].
 
-  Args:
-    values: [A, B].
-    also: bool, broadcast against [A, B]: true for further values to draw from.
-    random: the generator to draw with.
+  `values` are [A, B]; where `also` is true, bool [A, B] or broadcast, is drawn from, too.
   """
   admitted = (values == values.max(axis=0)) | also
   # 1 - random() is in (0, 1], so that admitted values are never 0.

@@ -4,6 +4,7 @@ The libraries are in the extra `offline`.
 """
 
 import contextlib
+import importlib
 import inspect
 import io
 import os
@@ -89,14 +90,9 @@ def rlds(dataset: reader.Dataset, folder: Union[str, pathlib.Path]) -> pathlib.P
 
   Args:
     dataset: has episodes with final observations; without tuples, which RLDS lacks.
-    folder: a new one.
-
-  Returns:
-    The folder.
+    folder: a new one, which is returned.
   """
   tfds = optional.load('tensorflow_datasets', 'The export to RLDS', 'offline')
-  if '://' in str(folder):
-    raise DatasetError(f'{folder}: expected a folder on a disk')
   folder = pathlib.Path(folder)
   if folder.exists():
     raise DatasetError(f'{folder}: exists: expected a new folder')
@@ -151,14 +147,13 @@ def _rlds_episodes(dataset: reader.Dataset) -> Iterator[Tuple[int, Dict[str, Any
 
 def _check_episodes(dataset: reader.Dataset, library: str) -> None:
   """Checks that episodes can be written in Minari's format or in RLDS."""
-  if dataset.kind != 'episodes':
-    raise DatasetError(f'{dataset.path}: has {dataset.kind}: {library} can hold episodes '
-                       'only')
-  if not dataset.num_episodes:
-    raise DatasetError(f'{dataset.path}: has no episodes to export')
-  if dataset.episode(0).final_observation is None:
-    raise DatasetError(f'{dataset.path}: has no final observations, which {library} '
-                       'needs')
+  lacks = (f'{dataset.kind}: {library} can hold episodes only'
+           if dataset.kind != 'episodes' else
+           'no episodes to export' if not dataset.num_episodes else
+           f'no final observations, which {library} needs'
+           if dataset.episode(0).final_observation is None else '')
+  if lacks:
+    raise DatasetError(f'{dataset.path}: has {lacks}')
 
 
 def _with_final(episode: format_lib.Episode) -> Any:
@@ -204,14 +199,11 @@ def _space(spec: Any, name: str) -> Any:
 
 def _is_image(space: Any) -> bool:
   """Returns whether Minari decodes the values of a space."""
-  # pylint: disable-next=import-outside-toplevel
-  from minari.dataset.minari_storage import is_image_space
-  return is_image_space(space)
+  return importlib.import_module('minari.dataset.minari_storage').is_image_space(space)
 
 
 def _minari_episodes(dataset: reader.Dataset, spaces: Any, png: bool) -> Iterator[Any]:
-  # pylint: disable-next=import-outside-toplevel
-  from minari.data_collector import EpisodeBuffer
+  make = importlib.import_module('minari.data_collector').EpisodeBuffer
   for i in range(dataset.num_episodes):
     episode = dataset.episode(i)
     strange = episode.discount != 1
@@ -221,7 +213,7 @@ def _minari_episodes(dataset: reader.Dataset, spaces: Any, png: bool) -> Iterato
       raise DatasetError(
           f'{dataset.path}: episode {i} has the discount {episode.discount[step]} at '
           f'step {step}: Minari can hold 0, at the end, and 1')
-    yield EpisodeBuffer(
+    yield make(
         observations=_stored(spaces['observation'], _with_final(episode), png),
         actions=_stored(spaces['action'], episode.action, png),
         rewards=episode.reward, terminations=episode.end == format_lib.End.TERMINATION,

@@ -121,13 +121,9 @@ def _discounts(num: int, terminated: bool) -> np.ndarray:
 
 def _action_spec(shape: Tuple[int, ...], dtype: np.dtype, arrays: Callable[[], Any],
                  names: Tuple[str, ...]) -> dm_specs.Array:
-  """Returns the spec of actions `[T, ...]`; scalar integers are discrete.
+  """Returns the spec of actions `[T, ...]`; single integers are discrete.
 
-  Args:
-    shape: the shape of the array of actions.
-    dtype: the dtype of the array of actions.
-    arrays: returns a list with arrays of all actions; called if there are no names.
-    names: what each discrete action does.
+  Without `names` of them, their number comes from `arrays()`, a list of all actions.
   """
   if len(shape) == 1 and dtype.kind in 'iu':
     if names:

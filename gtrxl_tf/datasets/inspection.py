@@ -44,14 +44,10 @@ def _spread(values: np.ndarray) -> str:
 
 
 def draw(dataset: reader.Dataset, path: pathlib.Path) -> None:
-  """Draws histograms of returns and lengths.
+  """Draws histograms of returns and lengths as the picture `path`.
 
   If observations are pictures, it also draws some of the episode with the greatest
   return.
-
-  Args:
-    dataset: the dataset to draw.
-    path: the picture to write.
   """
   if not dataset.num_episodes:
     raise format_lib.DatasetError(f'{dataset.path}: has no episodes to draw')

@@ -107,21 +107,13 @@ class Dataset:
     return other
 
   def observation_statistics(self) -> Tuple[Any, Any]:
-    """Returns the mean and standard deviation of every number of an observation.
-
-    Returns:
-      Two nests of float64 arrays, structured as an observation.
-    """
+    """Returns the mean and deviation of an observation: nests of float64 arrays."""
     found = map(self.statistics, filter(format_lib.is_observation, self.array_names))
     return tuple(tree.unflatten_as(self.specs.observation, leaves)
                  for leaves in zip(*found))
 
   def statistics(self, name: str) -> Tuple[np.ndarray, np.ndarray]:
-    """Returns the mean and standard deviation, float64 [...], of an array of steps.
-
-    Args:
-      name: as for `take`.
-    """
+    """Returns the mean and standard deviation, float64 [...], of an array of steps."""
     if not self.num_episodes:
       raise DatasetError(f'{self.path}: has no episodes')
     # In parts, since squares take eight times the memory of a picture's bytes.
@@ -201,21 +193,16 @@ class Dataset:
 
 
 def open_dataset(path: Union[str, os.PathLike]) -> Dataset:
-  """Opens the dataset in the folder `path`.
-
-  It checks that all files exist with the size in dataset.json; `check` also compares
-  checksums.
-  """
+  """Opens the dataset in the folder `path`, and checks that all files have their size."""
   return Dataset(pathlib.Path(path), _described(path))
 
 
 def check(path: Union[str, os.PathLike], specs: Optional[format_lib.Specs] = None
           ) -> Dataset:
-  """Opens the dataset in the folder `path` and checks every byte of it.
+  """Opens the dataset in the folder `path` and compares all files with their checksums.
 
-  It compares the files with the checksums in dataset.json, which takes as long as
-  reading them. The writer has checked the values. If the specs of an environment are
-  given, integers that version 1 counts from 0 become those of the environment.
+  The writer has checked the values. If the specs of an environment are given, integers
+  that version 1 counts from 0 become those of the environment.
   """
   return Dataset(pathlib.Path(path), _described(path, every_byte=True), specs)
 

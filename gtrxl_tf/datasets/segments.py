@@ -52,10 +52,9 @@ def gather(dataset: reader.Dataset, episodes: Sequence[int], starts: Sequence[in
     episodes: [B] numbers of episodes.
     starts: [B] the first step of each.
     length: T.
-    frame_stack: number of steps whose observations are stacked along their last axis,
-      the newest last; 0 stands for steps before the episode. `environments.FrameStack`
-      does the same while an agent plays. Atari's pictures are stored once and seen four
-      at a time.
+    frame_stack: number of steps whose observations are stacked along their last axis as
+      by `environments.FrameStack`. Atari's pictures are stored once and seen four at a
+      time.
   """
   episodes, starts = np.asarray(episodes, np.int64), np.asarray(starts, np.int64)
   steps = starts[:, np.newaxis] + np.arange(length)
@@ -65,12 +64,9 @@ def gather(dataset: reader.Dataset, episodes: Sequence[int], starts: Sequence[in
   leaves = []
   stacked = _stacked_names(dataset.specs, frame_stack)
   for name in dataset.array_names:
-    if name in stacked:
-      leaves.append(_stack_frames(dataset, name, episodes, seen, frame_stack))
-    elif format_lib.is_observation(name):
-      leaves.append(dataset.take(name, episodes, seen))
-    else:
-      leaves.append(dataset.take(name, episodes, steps))
+    rows = seen if format_lib.is_observation(name) else steps
+    leaves.append(_stack_frames(dataset, name, episodes, rows, frame_stack)
+                  if name in stacked else dataset.take(name, episodes, rows))
   observation, action, reward, discount = tree.unflatten_as(dataset.specs, leaves)
   return SegmentBatch(
       observation, action, reward.astype(np.float32), discount.astype(np.float32),
@@ -129,19 +125,13 @@ def segments(dataset: reader.Dataset, segment_length: int, num_segments: int,
     frame_stack: see `gather`.
     first_batch: number of the first batch, to continue where another iterator stopped.
     max_length: for 'first' only: longer episodes are left out.
-
-  Raises:
-    DatasetError: there are no such trajectories.
-    ValueError: there is no such value of `starts`, or one argument excludes another.
   """
   if starts not in ('first', 'random', 'any'):
     raise ValueError(f"starts = {starts!r}: expected 'first', 'random' or 'any'")
-  if starts == 'first' and min_window_return is not None:
-    raise ValueError(f'min_window_return = {min_window_return}: expected None, as '
-                     "starts = 'first'")
-  if starts != 'first' and max_length is not None:
-    raise ValueError(f'max_length = {max_length}: expected None, as '
-                     f'starts = {starts!r}')
+  for name, value, is_for_first in (('min_window_return', min_window_return, False),
+                                    ('max_length', max_length, True)):
+    if value is not None and is_for_first != (starts == 'first'):
+      raise ValueError(f'{name} = {value}: expected None, as starts = {starts!r}')
   if not dataset.num_episodes:
     raise DatasetError(f'{dataset.path}: has no episodes')
   length = segment_length * num_segments

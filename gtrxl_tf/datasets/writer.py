@@ -54,19 +54,18 @@ class EpisodeWriter:
                shard_bytes: int = 2**28, shard_episodes: int = 1000):
     """Opens the dataset in the folder `path`, or begins one.
 
+    A shard is full when it has `shard_bytes` or `shard_episodes`. A `DatasetError` says
+    if there is a dataset with other specs or settings, or another writer.
+
     Args:
       path: a folder; it need not exist.
       specs: the specs of a step.
       environment: its name.
       settings: the settings with which the episodes are collected.
-      kind: 'episodes' or 'histories'.
+      kind: see `format.py`.
       final_observation: whether episodes have one.
-      shard_bytes: a shard is full when it has this many bytes.
-      shard_episodes: a shard is also full when it has this many episodes.
-
-    Raises:
-      DatasetError: there is a dataset with other specs or settings, or another writer.
-      ValueError: there is no such kind.
+      shard_bytes: see above.
+      shard_episodes: see above.
     """
     if kind not in format_lib.KINDS:
       raise ValueError(f'kind = {kind!r}: expected one of {format_lib.KINDS}')
@@ -131,17 +130,12 @@ class EpisodeWriter:
   def write(self, episodes: Sequence[format_lib.Episode], progress: Any = None) -> None:
     """Adds episodes: all of them, or none if one does not fit the specs.
 
-    Their arrays are copied: the caller may use them again.
+    Their arrays are copied: the caller may use them again. After an OSError, as on a full
+    disk, they wait for the next `write` or `close`.
 
     Args:
       episodes: any number.
       progress: where to continue after them; any JSON value.
-
-    Raises:
-      DatasetError: the writer is closed, or an episode does not fit the specs; the
-        message says which and why.
-      OSError: a shard could not be written, as on a full disk. Its episodes wait for
-        the next `write` or `close`.
     """
     if self._lock is None:
       raise DatasetError(f'{self._path}: the writer is closed: expected write() before close()')

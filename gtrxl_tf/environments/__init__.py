@@ -61,13 +61,3 @@ from gtrxl_tf.environments.wrappers import ShrinkImages
 from gtrxl_tf.environments.wrappers import stacked_spec
 from gtrxl_tf.environments.wrappers import StepLimit
 from gtrxl_tf.environments.wrappers import Wrapper
-
-__all__ = [
-    'ActionAssociativeRetrieval', 'ActionRecall', 'AppleMaze', 'Atari', 'BanditFamily',
-    'BatchedEnvironment', 'BatchedTimeStep', 'Bsuite', 'ClipReward', 'DMLab',
-    'DarkKeyToDoor', 'DarkRoom', 'DarkRoomFamily', 'EnvironmentFailed', 'FrameStack',
-    'FromGymnasium', 'GymnasiumEnvironment', 'MemoryMaze', 'MemoryTask',
-    'MinigridMemory', 'NamedActions', 'Numpad', 'NumpadMujoco', 'RepeatAction',
-    'ScaleReward', 'ShrinkImages', 'StepLimit', 'TMaze', 'TaskBatch', 'TaskFamily',
-    'VizdoomTwoColors', 'Wrapper', 'informed_return', 'make', 'random_action',
-    'random_value', 'stacked_spec', 'task_settings']

@@ -44,9 +44,6 @@ class ActionRecall(memory_task.MemoryTask):
     self._blank, self._flag = memory_task.constant_rows(np.eye(num_actions + 1)[-1] * [[0], [1]])
     self._reset()  # Every attribute of an episode exists from here on.
 
-  def episode_success(self) -> bool:
-    return self._success
-
   def informed_action(self) -> int:
     """Returns the action that the cue named, at every step."""
     return self._cue
@@ -112,9 +109,6 @@ class ActionAssociativeRetrieval(memory_task.MemoryTask):
     self._max_delay = delay
     self._failure_reward = failure_reward
     self._reset()  # Every attribute of an episode exists from here on.
-
-  def episode_success(self) -> bool:
-    return self._success
 
   def informed_action(self) -> int:
     """Returns 0 or 1 (equally often), then `STAY`, and the first again at the flag."""

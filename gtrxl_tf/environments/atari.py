@@ -11,7 +11,6 @@ import numpy as np
 from gtrxl_tf.environments import memory_task
 from gtrxl_tf.environments import optional
 from gtrxl_tf.environments import scores
-from gtrxl_tf.environments import specs as specs_lib
 from gtrxl_tf.settings import config
 
 ATARI_57 = tuple(scores.ATARI_57)
@@ -95,6 +94,7 @@ class Atari(memory_task.Episodic):
     # The legal action set of Skiing has only 9; the other 9 are no-ops there.
     self._actions = (list(ale_py.Action) if full_action_set else self._ale.getMinimalActionSet())
     self._num_actions = len(self._actions)
+    self.action_names = [action.name for action in self._actions]
     self._noop = ale_py.Action.NOOP
     self._max_reward = np.inf if max_reward is None else max_reward
     self._zero_discount_on_life_loss = zero_discount_on_life_loss
@@ -123,7 +123,7 @@ class Atari(memory_task.Episodic):
       # The paddle slides on, and its height is that of its upper end.
       ahead = paddle + (paddle - old_paddle) - (y + 2 * (y - old_y) - 12)
       wanted = 'RIGHT' if ahead > 4 else 'LEFT' if ahead < -4 else 'NOOP'
-    return [action.name for action in self._actions].index(wanted)
+    return self.action_names.index(wanted)
 
   def _reset(self) -> dm_env.TimeStep:
     self._episode_return = 0.0
@@ -160,9 +160,6 @@ class Atari(memory_task.Episodic):
   def observation_spec(self) -> specs.BoundedArray:
     return specs.BoundedArray(
         [self._side, self._side, self._num_pictures], np.uint8, 0, 255, 'pictures')
-
-  def action_spec(self) -> specs.DiscreteArray:
-    return specs_lib.NamedActions([action.name for action in self._actions])
 
   def _observation(self, screen: np.ndarray) -> np.ndarray:
     # The mean over an area counts every pixel. OpenCV's default, bilinear interpolation

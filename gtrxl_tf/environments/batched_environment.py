@@ -1,5 +1,6 @@
 """Steps many environments in turn and batches their time steps."""
 
+import functools
 import re
 from typing import Any, Callable, Iterable, Iterator, Mapping, NamedTuple, Optional, Sequence
 
@@ -91,15 +92,12 @@ class BatchedEnvironment:
 
     Args:
       environments: at least one; all have the same specs and scalar rewards.
-      tasks: number of the task that each environment plays, counted from 0; by default
-        all play the same.
-      seed: the seed of the random actions of head starts.
+      tasks: number of the task that each environment plays; by default all play 0.
+      seed: seeds the random actions of head starts.
     """
     self._environments = list(environments)
     self.num_environments = num = len(self._environments)
-    self.tasks = np.zeros(num, np.int32)
-    if tasks is not None:
-      self.tasks[:] = tasks
+    self.tasks = np.zeros(num, np.int32) if tasks is None else np.array(tasks, np.int32)
     self._random = np.random.default_rng(seed)
     _check_specs(self._environments)
     self._action_spec = self._environments[0].action_spec()
@@ -107,7 +105,7 @@ class BatchedEnvironment:
     spec = self._environments[0].observation_spec()
     self._leaves = _named_leaves('observation', spec)
     self._expected = [(name, leaf.shape, leaf.dtype) for name, leaf in self._leaves]
-    self._complaints = [_complaint(*leaf) for leaf in self._leaves]
+    self._are_narrow = [specs_lib.is_narrow(leaf) for _, leaf in self._leaves]
     self._is_nested = tree.is_nested(spec)
     self._observation_spec = tree.map_structure(_with_narrow_floats, spec)
     self._scales = scale_warnings.Scales(self._leaves)
@@ -254,7 +252,8 @@ class BatchedEnvironment:
         rewards.append(0. if begins else float(reward))
         discounts.append(1. if begins else float(discount))
       except (TypeError, ValueError) as error:
-        raise self._malformed(i, time_step) from error
+        raise self._misfit(i, f'returned {_short(time_step, 120)}: expected a dm_env.TimeStep '
+                           'with a StepType and two numbers') from error
       step_types.append(int(step_type))
       # Before its first episode here, an environment may be within another one.
       if self._episodes[i] and begins != self._must_begin[i]:
@@ -288,20 +287,6 @@ class BatchedEnvironment:
         step_types, rewards, discounts,
         tree.unflatten_as(self._observation_spec, arrays), **results)
 
-  def _malformed(self, i: int, time_step: Any) -> EnvironmentFailed:
-    """Returns the error for a value other than a time step from environment `i`."""
-    if not isinstance(time_step, tuple) or len(time_step) != 4:
-      size = f' of {len(time_step)}' if isinstance(time_step, tuple) else ''
-      return EnvironmentFailed(
-          f'environment {i}, {self._time(i)}: returned a {type(time_step).__name__}'
-          f'{size}: expected a dm_env.TimeStep, as dm_env.restart, transition and '
-          'termination make it')
-    step_type, reward, discount, _ = time_step
-    if step_type not in _STEP_TYPES:
-      return self._misfit(i, f'step_type = {step_type!r:.60}: expected a dm_env.StepType')
-    return self._misfit(i, f'reward = {reward!r:.60}, discount = {discount!r:.60}: '
-                        'expected two numbers')
-
   def _called(self, i: int, name: str, method: Callable[[], Any]) -> float:
     """Returns the number that a method of environment `i` returns; None as NaN."""
     try:
@@ -309,10 +294,9 @@ class BatchedEnvironment:
       value = float('nan') if value is None else float(value)
     except ERRORS as error:
       raise self.failed(i, error, f'{name}()') from error
-    is_success = name == 'episode_success'
-    if np.isinf(value) or is_success and (value < 0 or value > 1):
-      raise self._misfit(i, f'{name}() = {value}: expected a '
-                         + ('number in [0, 1]' if is_success else 'finite number'))
+    if np.isinf(value) or name == 'episode_success' and (value < 0 or value > 1):
+      raise self._misfit(i, f'{name}() = {value}: expected a finite number, and a success '
+                         'in [0, 1]')
     return value
 
   def _write(self, arrays: list[np.ndarray], i: int, observation: Any, at_edge: bool) -> None:
@@ -332,38 +316,42 @@ class BatchedEnvironment:
 
   def _fitting(self, i: int, value: Any, name: str, shape: tuple, dtype: np.dtype) -> np.ndarray:
     """Returns `value` as an array; raises an error if that does not fit the spec."""
-    expected = f'expected an array of shape {shape} and dtype {dtype}, as its spec says'
     try:
-      value = np.asarray(value)
-    except ValueError as error:  # Lists of different lengths.
-      raise self._misfit(i, f'{name} is not an array: {expected}') from error
-    if value.dtype.kind not in 'biuf':  # For example, None.
-      raise self._misfit(i, f'{name} = {value.tolist()!r:.60}: {expected}')
-    if value.shape != shape or value.dtype != dtype:
+      found = np.asarray(value)
+    except (TypeError, ValueError):  # Lists of different lengths, for example.
+      found = np.array(None)
+    if found.shape != shape or found.dtype != dtype:
       raise self._misfit(
-          i, f'{name} has shape {value.shape} and dtype {value.dtype}: expected {shape} '
-          f'and {dtype}, as its spec says')
-    return value
+          i, f'{name} = {_short(value)} has shape {found.shape} and dtype {found.dtype}: '
+          f'expected {shape} and {dtype}, as its spec says')
+    return found
 
   def _check(self, rewards: np.ndarray, discounts: np.ndarray, arrays: list[np.ndarray],
              last: np.ndarray) -> None:
     """Refuses NaN, integers out of bounds, and, but for `last` steps, empty masks."""
-    def check(name: str, values: np.ndarray, fits: np.ndarray, complaint: str) -> None:
+    checks = [('reward', rewards, np.isfinite(rewards), 'finite numbers'),
+              ('discount', discounts, (discounts >= 0) & (discounts <= 1),  # False for NaN.
+               'a number in [0, 1]')]
+    for (name, spec), is_narrow, values in zip(self._leaves, self._are_narrow, arrays):
+      if values.dtype.kind == 'f':
+        checks.append((name, values, np.isfinite(values), 'finite numbers'))
+      elif name == _MASK:
+        checks.append((name, values, values.any(axis=-1) | last, 'an action to be allowed'))
+      elif is_narrow:
+        fits = (values >= spec.minimum) & (values <= spec.maximum)
+        checks.append((name, values, fits, spec))
+    for name, values, fits, expected in checks:
       if not fits.all():
         i = int(np.argmin(fits.reshape(len(fits), -1).all(axis=1)))
-        raise self._misfit(
-            i, f'{name} = {" ".join(str(values[i]).split()):.60}{complaint}')
+        if isinstance(expected, specs.Array):
+          expected = specs_lib.describe_bounds(expected)
+        raise self._misfit(i, f'{name} = {_short(str(values[i]))}: expected {expected}')
 
-    check('reward', rewards, np.isfinite(rewards), ': expected finite numbers')
-    check('discount', discounts, (discounts >= 0) & (discounts <= 1),  # False for NaN.
-          ': expected a number in [0, 1]')
-    for (name, spec), complaint, values in zip(self._leaves, self._complaints, arrays):
-      if values.dtype.kind == 'f':
-        check(name, values, np.isfinite(values), complaint)
-      elif name == _MASK:
-        check(name, values, values.any(axis=-1) | last, complaint)
-      elif complaint:
-        check(name, values, (values >= spec.minimum) & (values <= spec.maximum), complaint)
+
+def _short(value: Any, most: int = 60) -> str:
+  """Returns the beginning of a value's text, in one line."""
+  text = value if isinstance(value, str) else repr(value)
+  return ' '.join(text.split())[:most]
 
 
 def _play(environment: dm_env.Environment, num_actions: int,
@@ -385,15 +373,6 @@ def _play(environment: dm_env.Environment, num_actions: int,
         specs_lib.random_action(environment.action_spec(), time_step.observation, random))
     method = 'step()'
     num_actions -= 1
-
-
-def _complaint(name: str, spec: specs.Array) -> str:
-  """Returns the end of the error for values that do not fit; '' if all integers fit."""
-  if spec.dtype.kind == 'f':
-    return ': expected finite numbers'
-  if name == _MASK:
-    return ' allows no action: expected at least one nonzero entry'
-  return f': expected {specs_lib.describe_bounds(spec)}' if specs_lib.is_narrow(spec) else ''
 
 
 def _named_leaves(root: str, nest) -> list[tuple[str, Any]]:
@@ -427,7 +406,13 @@ def _check_specs(environments: list[dm_env.Environment]) -> None:
             f'environment {i} is a {type(environment).__name__} without {method}(): '
             'expected a dm_env.Environment; GymnasiumEnvironment makes one of a '
             'gymnasium environment')
-    found = {kind: _spec(i, environment, kind) for kind in ('reward', 'observation', 'action')}
+    found = {}
+    for kind in ('reward', 'observation', 'action'):
+      try:
+        found[kind] = getattr(environment, f'{kind}_spec')()
+      except Exception as error:
+        raise ValueError(f'environment {i}: {kind}_spec() failed with '
+                         f'{config.described(error)}') from error
     for kind, spec in found.items():
       if i and spec != first[kind]:
         raise ValueError(f'environment {i}: {kind}_spec is {spec}, in environment 0 it is '
@@ -439,7 +424,8 @@ def _check_specs(environments: list[dm_env.Environment]) -> None:
     raise ValueError(
         f'environment 0: action_spec is {first["action"]}: expected at least one action')
   for kind in ('observation', 'action'):
-    _check_keys(f'environment 0: {kind}_spec', first[kind])
+    tree.traverse(
+        functools.partial(_check_node, f'environment 0: {kind}_spec'), first[kind])
     for name, spec in _named_leaves(kind, first[kind]):
       if not isinstance(spec, specs.Array):
         raise ValueError(
@@ -461,26 +447,10 @@ def _unwrapped(environment: Any) -> Any:
   return getattr(task, 'unwrapped', environment)
 
 
-def _spec(i: int, environment: dm_env.Environment, kind: str) -> Any:
-  try:
-    return getattr(environment, f'{kind}_spec')()
-  except Exception as error:
-    raise ValueError(f'environment {i}: {kind}_spec() failed with '
-                     f'{config.described(error)}') from error
-
-
-def _check_keys(name: str, nest: Any) -> None:
+def _check_node(name: str, node: Any) -> None:
   """Refuses keys that a SavedModel cannot name, before a run trains what it exports."""
-  if isinstance(nest, Mapping):
-    for key in nest:
-      if not (isinstance(key, str) and _KEY.fullmatch(key)):
-        raise ValueError(f'{name} has the key {key!r}: expected a name of letters, digits, '
-                         '_, -, . and /')
-    if len({key.lower() for key in nest}) < len(nest):
-      raise ValueError(f'{name} has the keys {sorted(nest)}: expected names that differ in '
-                       'more than case')
-    for key, inner in nest.items():
-      _check_keys(f'{name}[{key!r}]', inner)
-  elif isinstance(nest, (list, tuple)):
-    for i, inner in enumerate(nest):
-      _check_keys(f'{name}[{i}]', inner)
+  if isinstance(node, Mapping) and not (
+      all(isinstance(key, str) and _KEY.fullmatch(key) for key in node)
+      and len({key.lower() for key in node}) == len(node)):
+    raise ValueError(f'{name} has the keys {[*node]}: expected names of letters, digits, _, '
+                     '-, . and / that differ in more than case')

@@ -66,6 +66,12 @@ class FakeEnvironment(dm_env.Environment):
     self.closed = True
 
 
+class _Unready(FakeEnvironment):
+
+  def observation_spec(self):
+    return self._known_after_reset  # pylint: disable=no-member
+
+
 def _batch_of_fakes(num=1, **settings):
   return batched_environment.BatchedEnvironment(
       [FakeEnvironment(**settings) for _ in range(num)])
@@ -102,18 +108,13 @@ class BatchedEnvironmentTest(parameterized.TestCase):
 
   @parameterized.parameters(
       (specs.Array((2,), np.float32), (0, 400), r"'x'\] has a value of 400, and bounds of -inf"),
-      (specs.BoundedArray((), np.float32, 0, np.inf), (0, 400), 'a value of 400'),
       (specs.BoundedArray((1,), np.int64, 0, 2 ** 63 - 1), (0, 400), 'a value of 400'),
-      (specs.Array((), np.int32), (-400,), 'a value of -400'),
       (specs.BoundedArray((2,), np.float32, [-1, -1e6], [1, 1e6]), (-1, 1), 'of only -1 to 1'),
       (specs.BoundedArray((2,), np.int64, 0, 2e6), (0, 9), 'values of only 0 to 9, and '
        r'bounds of 0 and 2e\+06 .*ActorCritic.normalize_observations = True .*offline'),
-      (specs.BoundedArray((400,), np.uint8, 0, 255), (0, 1), 'values of only 0 to 1'),
       (specs.BoundedArray((9, 9, 2), np.uint8, 0, 255), (0, 16), 'are indices'),
-      (specs.Array((9, 9, 3), np.uint8), (0, 10), 'are indices'),
       (specs.BoundedArray((3, 24, 24), np.uint8, 0, 255), (0, 255), r"'x'\]: an array of "
        r'shape \(3, 24, 24\) seems to be an image \[C, H, W\].*moveaxis.*TransformObservation'),
-      (specs.Array((3, 24, 24), np.float32), (0, 1), r'an image \[C, H, W\]'),
       (specs.BoundedArray((24, 24), np.uint8, 0, 255), (0, 255), r'image \[H, W\].*None'))
   def test_arrays_that_teach_networks_little_get_one_warning(self, spec, values, warning):
     said, = self.warnings(spec, values)
@@ -126,9 +127,7 @@ class BatchedEnvironmentTest(parameterized.TestCase):
       (specs.BoundedArray((2,), np.float32, 0, 1), (0, 1e-6)),  # Networks do not scale it.
       (specs.BoundedArray((2,), np.uint8, 0, 255), (0, 1)),  # Rows of a table.
       (specs.BoundedArray((9, 9, 2), np.uint8, 0, 1), (0, 1)),
-      (specs.Array((24, 24, 3), np.uint8), (0, 17)), (specs.Array((24, 24, 3), np.uint8), (0,)),
-      (specs.Array((24,), np.uint8), (0, 9)), (specs.Array((3, 3, 3), np.uint8), (0, 99)),
-      (specs.Array((24, 24), np.float32), (0, 1)), (specs.Array((), bool), (0, 1)))
+      (specs.Array((24, 24, 3), np.uint8), (0, 17)), (specs.Array((), bool), (0, 1)))
   def test_other_arrays_get_none(self, spec, values):
     self.assertEmpty(self.warnings(spec, values))
 
@@ -163,11 +162,6 @@ class BatchedEnvironmentTest(parameterized.TestCase):
       expected = [e.step(action) for e, action in zip(alone, actions)]
     self.assertGreater(ended, 20)
 
-  def test_stepping_before_any_reset_begins_the_episodes(self):
-    batch = batched_environment.BatchedEnvironment(
-        [numpad.Numpad(seed=seed) for seed in range(3)])
-    self.assertTrue(batch.step([0, 1, 2]).first().all())
-
   def test_only_the_last_step_has_an_episodes_return(self):
     batch = _batch_of_fakes(reward=1.5)
     returns = [batch.reset()] + [batch.step([0]) for _ in range(5)]
@@ -196,14 +190,6 @@ class BatchedEnvironmentTest(parameterized.TestCase):
     time_step = batch.step([(environment.informed_action() + 1) % 4])
     self.assertEqual(time_step.episode_success[0], 0)
 
-  def test_success_is_nan_where_the_environment_has_none(self):
-    batch = _batch_of_fakes()
-    batch.reset()
-    batch.step([0])
-    time_step = batch.step([0])
-    self.assertTrue(time_step.last()[0])
-    self.assertTrue(np.isnan(time_step.episode_success[0]))
-
   def test_arrays_have_the_promised_dtypes_and_shapes(self):
     batch = batched_environment.BatchedEnvironment([numpad.Numpad(size=2) for _ in range(5)])
     time_step = batch.reset()
@@ -217,14 +203,6 @@ class BatchedEnvironmentTest(parameterized.TestCase):
       values = time_step.observation[name]
       self.assertEqual((values.dtype, values.shape), (spec.dtype, (5, *spec.shape)))
 
-  def test_returned_arrays_are_never_written_again(self):
-    batch = batched_environment.BatchedEnvironment([numpad.Numpad(seed=0)])
-    kept = [batch.reset()] + [batch.step([a % 9]) for a in range(20)]
-    batch = batched_environment.BatchedEnvironment([numpad.Numpad(seed=0)])
-    copied = [tree.map_structure(np.copy, batch.reset())] + [
-        tree.map_structure(np.copy, batch.step([a % 9])) for a in range(20)]
-    tree.map_structure(np.testing.assert_array_equal, kept, copied)
-
   def test_float64_observations_become_float32(self):
     batch = _batch_of_fakes(
         observation=np.array([0.1, 0.2]),
@@ -234,12 +212,6 @@ class BatchedEnvironmentTest(parameterized.TestCase):
     self.assertEqual(observation.dtype, np.float32)
     np.testing.assert_allclose(observation, [[0.1, 0.2]], rtol=1e-6)
     self.assertEqual(batch.observation_spec().dtype, np.float32)
-
-  def test_integers_stay_as_they_are(self):
-    batch = _batch_of_fakes(observation=np.array([2**40]),
-                            observation_spec=specs.Array([1], np.int64))
-    batch.reset()
-    self.assertEqual(batch.step([0]).observation[0, 0], 2**40)
 
   def test_nested_observations_keep_their_structure(self):
     observation = {'b': (np.ones([2, 2], np.uint8), 3.0), 'a': _Pair(True, np.int8(4))}
@@ -253,15 +225,6 @@ class BatchedEnvironmentTest(parameterized.TestCase):
     self.assertEqual(found['b'][1].dtype, np.float32)
     np.testing.assert_array_equal(found['a'].left, [True, True])
     np.testing.assert_array_equal(found['a'].right, [4, 4])
-
-  def test_step_may_not_use_another_name_than_reset(self):
-    batch = _batch_of_fakes(
-        observation={'x': np.zeros(2), 'z': np.ones(2)},
-        observation_spec={name: specs.Array([2], float) for name in 'xy'})
-    batch.reset()
-    with self.assertRaisesRegex(batched_environment.EnvironmentFailed, r"\['z'\].*expected"):
-      batch.step([0])
-      batch.step([0])  # The episode's last.
 
   def test_nested_actions_are_given_row_by_row(self):
     spec = {'move': specs.DiscreteArray(4), 'turn': specs.Array([2], np.float32)}
@@ -287,32 +250,30 @@ class BatchedEnvironmentTest(parameterized.TestCase):
       ('nan_observation', dict(observation=np.array([0, np.nan, 0], np.float32)),
        'observation = .*nan.*: expected finite'),
       ('shape_that_would_broadcast', dict(observation=np.zeros(1, np.float32)),
-       r'observation has shape \(1,\) and dtype float32: expected \(3,\)'),
+       r'observation .*has shape \(1,\) and dtype float32: expected \(3,\)'),
       ('dtype', dict(observation=np.zeros(3)),
-       r'observation has .* dtype float64: expected \(3,\) and float32'),
+       r'observation .* dtype float64: expected \(3,\) and float32'),
       ('nest_for_an_array', dict(observation={'a': np.zeros(3, np.float32)}),
-       'observation = {.*}: expected an array of shape'),
+       'observation = {.*: expected'),
       ('infinite_reward', dict(reward=np.inf), 'reward = inf: expected finite'),
-      ('missing_reward', dict(reward=None), 'reward = None'),
-      ('text_as_reward', dict(reward='1.0'), "reward = '1.0', .*two numbers"),
-      ('many_rewards', dict(reward=np.ones(3)), 'reward = array.*two numbers'),
+      ('missing_reward', dict(reward=None), 'reward=None.* two numbers'),
+      ('text_as_reward', dict(reward='1.0'), "reward='1.0'.*two numbers"),
+      ('many_rewards', dict(reward=np.ones(3)), 'reward=array.*two numbers'),
       ('discount_out_of_range', dict(discount=1.5), r'discount = 1.5: .*\[0, 1\]'),
-      ('nan_discount', dict(discount=np.nan), 'discount = nan'),
-      ('missing_discount', dict(discount=None), '.* discount = None'))
+      ('nan_discount', dict(discount=np.nan), 'discount = nan'))
   def test_a_fault_names_the_environment_and_the_field(self, faults, message):
     batch = batched_environment.BatchedEnvironment(
         [FakeEnvironment(), FakeEnvironment(**faults), FakeEnvironment()])
     batch.reset()
     with self.assertRaisesRegex(
         batched_environment.EnvironmentFailed,
-        f'(?s)^environment 1: {message}.*\\(episode 1, step 1\\)$'):
+        f'(?s)^environment 1: .*{message}.*\\(episode 1, step 1\\)$'):
       batch.step([0, 0, 0])
 
   @parameterized.parameters(
       ({'place': 3}, r"observation\['place'\] = 3: expected an integer in \[0, 3\)"),
       ({'place': -1}, r"observation\['place'\] = -1: expected"),
-      ({'action_mask': [0, 0]}, r"observation\['action_mask'\] = \[0 0\] allows no "
-       'action: expected at least one nonzero entry'))
+      ({'action_mask': [0, 0]}, r"observation\['action_mask'\] = \[0 0\]: expected an action"))
   def test_an_observation_that_no_network_can_read_is_a_fault(self, faults, message):
     class Masked(FakeEnvironment):
       """Its episodes end with a mask that allows nothing, which is no fault."""
@@ -357,25 +318,18 @@ class BatchedEnvironmentTest(parameterized.TestCase):
         batch.step([0, 0, 0])
     self.assertIsInstance(caught.exception.__cause__, RuntimeError)
 
-  def test_an_error_in_a_reset_names_its_place(self):
-    batch = _batch_of_fakes(2)
-    batch.reset()
-    with mock.patch.object(batch._environments[1], 'reset', side_effect=OSError('gone')):
-      with self.assertRaisesRegex(
-          batched_environment.EnvironmentFailed, '^environment 1, before episode 2, with 5 random '
-          'actions: OSError: gone$'):
-        batch.reset(np.array([0, 5]))
-
-  @parameterized.parameters('episode_success', 'episode_return')
-  def test_an_error_at_an_episode_s_end_names_its_place(self, method):
+  @parameterized.parameters(
+      ('episode_success', KeyError('door'), r", episode 1, step 2, episode_success\(\): KeyError"),
+      ('episode_return', [np.inf], r': episode_return\(\) = inf: expected a finite number'),
+      ('episode_success', [5], r': episode_success\(\) = 5.0: expected .* in \[0, 1\]'))
+  def test_a_fault_at_an_episode_s_end_names_its_place(self, method, result, message):
     fakes = [FakeEnvironment(), FakeEnvironment()]
-    setattr(fakes[1], method, mock.Mock(side_effect=KeyError('door')))
+    setattr(fakes[1], method, mock.Mock(side_effect=result))
     batch = batched_environment.BatchedEnvironment(fakes)
     batch.reset()
     batch.step([0, 0])
     with self.assertRaisesRegex(
-        batched_environment.EnvironmentFailed, rf"^environment 1, episode 1, step 2, {method}\(\): "
-        "KeyError: 'door'$"):
+        batched_environment.EnvironmentFailed, f'^environment 1{message}'):
       batch.step([0, 0])
 
   def test_attributes_that_are_no_methods_have_no_say(self):
@@ -398,52 +352,10 @@ class BatchedEnvironmentTest(parameterized.TestCase):
         batch.close()
     self.assertTrue(fakes[1].closed)
 
-  @parameterized.named_parameters(
-      ('complex', specs.Array([3], np.complex64),
-       'environment 0: observation has dtype complex64: expected numbers or bools'),
-      ('text', {'mission': specs.StringArray([])},
-       r"environment 0: observation\['mission'\] has dtype object: expected numbers"),
-      ('bounds', specs.BoundedArray([2], np.float32, np.nan, 1),
-       'environment 0: observation has the bounds nan and 1.0: expected numbers'),
-      ('no_spec', np.float32, 'environment 0: observation_spec has type for observation: '
-       'expected a dm_env.specs.Array'),
-      ('space', {'arm': {'x (m)': specs.Array([3], np.float32)}},
-       r"environment 0: observation_spec\['arm'\] has the key 'x \(m\)': expected a name"),
-      ('number', {0: specs.Array([3], np.float32)},
-       'environment 0: observation_spec has the key 0: expected a name of letters'),
-      ('case', {'X': specs.Array([3], np.float32), 'x': specs.Array([3], np.float32)},
-       r"environment 0: observation_spec has the keys \['X', 'x'\]: expected names that"))
-  def test_observations_that_cannot_be_learned_from_are_refused(self, spec, message):
-    with self.assertRaisesRegex(ValueError, f'^{message}'):
-      batched_environment.BatchedEnvironment([FakeEnvironment(observation_spec=spec)])
-
-  @parameterized.parameters(None, specs.Array([2], float))
-  def test_rewards_are_scalars(self, spec):
-    with self.assertRaisesRegex(ValueError, 'reward_spec is .*: expected a scalar'):
-      batched_environment.BatchedEnvironment([FakeEnvironment(reward_spec=spec)])
-
-  def test_no_action_is_refused(self):
-    with self.assertRaisesRegex(ValueError, 'action_spec is {}: expected at least one'):
-      batched_environment.BatchedEnvironment([FakeEnvironment(action_spec={})])
-
-  @parameterized.parameters(
-      (None, 'a NoneType'), ((np.zeros(3), 1.0, False, False, {}), 'a tuple of 5'))
-  def test_other_values_than_time_steps_are_refused(self, returned, named):
-    batch = _batch_of_fakes(2)
-    batch.reset()
-    batch.step([0, 0])
-    with mock.patch.object(batch._environments[1], 'step', return_value=returned):
-      with self.assertRaisesRegex(
-          ValueError, f'^environment 1, episode 1, step 2: returned {named}: expected a '
-          'dm_env.TimeStep'):
-        batch.step([0, 0])
-
   @parameterized.parameters(
       (['LAST', 'MID'], 'step_type = MID after LAST: expected FIRST, since'),
-      (['LAST', 'LAST'], 'step_type = LAST after LAST: expected FIRST, since'),
       (['MID', 'FIRST'], 'step_type = FIRST within an episode: expected MID or LAST'),
-      ([3], 'step_type = 3: expected a dm_env.StepType'),
-      ([1.5], 'step_type = 1.5: expected a dm_env.StepType'))
+      ([1.5], 'returned TimeStep.step_type=1.5, .*: expected .* StepType'))
   def test_steps_that_are_no_episode_are_refused(self, step_types, message):
     fakes = FakeEnvironment(), FakeEnvironment()
     batch = batched_environment.BatchedEnvironment(fakes)
@@ -481,21 +393,6 @@ class BatchedEnvironmentTest(parameterized.TestCase):
         batched_environment.EnvironmentFailed, '^environment 0.*SystemExit: 0'):
       getattr(batch, method)(*[[0]] * (method == 'step'))
 
-  @parameterized.parameters(
-      ('episode_return', np.inf, r'episode_return\(\) = inf: expected a finite number'),
-      ('episode_success', 5, r'episode_success\(\) = 5.0: expected a number in \[0, 1\]'))
-  def test_results_of_episodes_are_checked(self, method, value, message):
-    class Named(FakeEnvironment):
-      pass
-
-    setattr(Named, method, lambda _: value)
-    batch = batched_environment.BatchedEnvironment([Named()])
-    batch.reset()
-    batch.step([0])
-    with self.assertRaisesRegex(
-        batched_environment.EnvironmentFailed, f'^environment 0: {message}'):
-      batch.step([0])
-
   def test_environments_that_share_an_array_are_told_apart(self):
     shared = np.zeros(3, np.float32)
 
@@ -522,35 +419,10 @@ class BatchedEnvironmentTest(parameterized.TestCase):
     batch.step(actions)
     np.testing.assert_array_equal(actions, np.ones([1, 2]))
 
-  def test_integers_out_of_their_bounds_are_a_fault(self):
-    spec = specs.BoundedArray([3], np.int32, [0, 0, 1], 4)
-    batch = _batch_of_fakes(2, observation=np.int32([0, 5, 1]), observation_spec=spec)
-    with mock.patch.object(FakeEnvironment, 'reset', lambda _: dm_env.restart(
-        np.int32([0, 0, 1]))):
-      batch.reset()
-    with self.assertRaisesRegex(
-        batched_environment.EnvironmentFailed, r'^environment 0: observation = \[0 5 1\]: expected '
-        'integers from 0 1 to 4, as its spec says'):
-      batch.step([0, 0])
-
-  def test_other_objects_than_environments_are_refused(self):
-    class Gym:
-      def reset(self):
-        pass
-
-      def step(self, action):
-        pass
-
-    with self.assertRaisesRegex(
-        ValueError, r'^environment 0 is a Gym without reward_spec\(\): expected a '
-        'dm_env.Environment; GymnasiumEnvironment makes one'):
-      batched_environment.BatchedEnvironment([Gym()])
-
   @parameterized.named_parameters(
       ('missing', {'a': np.zeros([])}, r"returned \[\"observation\['a'\]\"\]"),
-      ('more', {'a': np.zeros([]), 'b': np.zeros([]), 'c': np.zeros([])}, 'returned'),
       ('array', np.zeros([]), 'returned'),
-      ('shape', {'a': np.zeros([]), 'b': np.zeros(2)}, r"observation\['b'\] has shape"),
+      ('shape', {'a': np.zeros([]), 'b': np.zeros(2)}, r"observation\['b'\] .*has shape"),
       ('nan', {'a': np.zeros([]), 'b': np.array(np.nan)}, r"observation\['b'\] = nan"))
   def test_a_fault_in_a_nest_names_the_leaf(self, observation, message):
     spec = {'a': specs.Array([], float), 'b': specs.Array([], float)}
@@ -560,38 +432,34 @@ class BatchedEnvironmentTest(parameterized.TestCase):
       batch.step([0])
 
   @parameterized.named_parameters(
-      ('observation_dtype', dict(observation_spec=specs.Array([3], np.uint8)),
+      ('empty', [], 'environments is empty'),
+      ('twice', [FakeEnvironment()] * 2, 'one environment twice'),
+      ('object', [object()], r'^environment 0 is a object without reset\(\): expected'),
+      ('spec_that_fails', [_Unready()],
+       r'^environment 0: observation_spec\(\) failed with AttributeError: .*_after_reset'),
+      *((name, [FakeEnvironment(observation_spec=spec)], f'^environment 0: {message}')
+        for name, spec, message in (
+            ('complex', specs.Array([3], np.complex64), 'observation has dtype complex64'),
+            ('text', {'mission': specs.StringArray([])},
+             r"observation\['mission'\] has dtype object: expected numbers"),
+            ('bounds', specs.BoundedArray([2], np.float32, np.nan, 1),
+             'observation has the bounds nan and 1.0'),
+            ('no_spec', np.float32, 'observation_spec has type for observation'),
+            ('space', {'arm': {'x (m)': specs.Array([3], np.float32)}},
+             r"observation_spec has the keys \['x \(m\)'\]: expected names"),
+            ('case', {'X': specs.Array([3], np.float32), 'x': specs.Array([3], np.float32)},
+             r"observation_spec has the keys \['X', 'x'\]: expected names"))),
+      ('rewards', [FakeEnvironment(reward_spec=specs.Array([2], float))],
+       'reward_spec is .*: expected a scalar'),
+      ('no_action', [FakeEnvironment(action_spec={})], 'action_spec is {}: expected at least'),
+      ('other_dtype', [FakeEnvironment(), FakeEnvironment(
+          observation_spec=specs.Array([3], np.uint8))],
        'environment 1: observation_spec is .*uint8.*in environment 0 it is .*float32'),
-      ('observation_nest', dict(observation_spec={'a': specs.Array([3], np.float32)}),
-       'environment 1: observation_spec is {.*in environment 0 it is Array'),
-      ('actions', dict(action_spec=specs.DiscreteArray(3)),
-       'environment 1: action_spec is .*num_values=3.*in environment 0'),
-      ('reward', dict(reward_spec=specs.Array([2], float)),
-       'environment 1: reward_spec is .*in environment 0'))
-  def test_environments_must_agree(self, settings, message):
+      ('other_actions', [FakeEnvironment(), FakeEnvironment(action_spec=specs.DiscreteArray(3))],
+       'environment 1: action_spec is .*num_values=3.*in environment 0'))
+  def test_environments_that_are_no_batch_are_refused(self, environments, message):
     with self.assertRaisesRegex(ValueError, message):
-      batched_environment.BatchedEnvironment([FakeEnvironment(), FakeEnvironment(**settings)])
-
-  def test_refuses_an_empty_batch_and_one_environment_twice(self):
-    with self.assertRaisesRegex(ValueError, 'empty'):
-      batched_environment.BatchedEnvironment([])
-    with self.assertRaisesRegex(ValueError, 'twice'):
-      batched_environment.BatchedEnvironment([FakeEnvironment()] * 2)
-
-  def test_a_spec_that_fails_is_named(self):
-    class Unready(FakeEnvironment):
-      def observation_spec(self):
-        return self._known_after_reset  # pylint: disable=no-member
-
-    with self.assertRaisesRegex(
-        ValueError, r'^environment 0: observation_spec\(\) failed with AttributeError: '
-        '.*_known_after_reset'):
-      batched_environment.BatchedEnvironment([Unready()])
-
-  def test_closing_closes_every_environment(self):
-    environments = [FakeEnvironment(), FakeEnvironment()]
-    batched_environment.BatchedEnvironment(environments).close()
-    self.assertTrue(all(environment.closed for environment in environments))
+      batched_environment.BatchedEnvironment(environments)
 
   def test_head_starts_put_episodes_out_of_phase(self):
     head_starts = np.array([0, 3, 8])

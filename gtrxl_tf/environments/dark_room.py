@@ -5,7 +5,6 @@ docstrings of `DarkRooms` and `DarkRoomFamily` explain the choices where the pap
 silent. The paper's large forms differ only in size and episode length.
 """
 
-import inspect
 import itertools
 from typing import Annotated, Dict, Literal, NamedTuple, Optional, Sequence
 
@@ -183,10 +182,6 @@ class _Room(memory_task.MemoryTask):
   def observation_spec(self) -> specs.BoundedArray:
     return self._rooms.observation_spec()
 
-  def episode_success(self) -> bool:
-    """Returns whether the episode terminated before it was cut off."""
-    return self._success
-
   def informed_action(self) -> int:
     """Returns an action that finishes the task without delay, given its targets."""
     return int(self._rooms.informed_actions()[0])
@@ -320,11 +315,11 @@ class DarkRoomFamily(task_batch.TaskFamily):
     given = dict(size=size, episode_length=episode_length, num_episodes=num_episodes)
     self.setting = SETTINGS[setting]._replace(
         **{name: value for name, value in given.items() if value is not None})
-    others = dict(training_share=training_share, split_seed=split_seed, split_by=split_by)
-    usual = inspect.signature(DarkRoomFamily).parameters
-    self.name = ', '.join([f'dark rooms, setting {setting}', *(
-        f'{name} {value}' for name, value in others.items()
-        if value != usual[name].default)])
+    self.name = f'dark rooms, setting {setting}'
+    for name, value, usual in (('training_share', training_share, 0.85),
+                               ('split_seed', split_seed, 0), ('split_by', split_by, 'tasks')):
+      if value != usual:
+        self.name += f', {name} {value}'
     self.num_steps = self.setting.episode_length * self.setting.num_episodes
     cells = np.delete(np.arange(self.setting.size**2), _centre(self.setting.size))
     num_targets = self.setting.num_targets
@@ -374,11 +369,9 @@ def _centre(size: int) -> int:
 
 
 def _check_targets(targets: np.ndarray, size: int, centre: int) -> None:
-  numbers = _number(targets, size)
-  outside = ((targets < 0) | (targets >= size)).any(axis=(1, 2))
-  wrong = outside | (numbers == centre).any(axis=1)
-  for first, second in itertools.combinations(numbers.T, 2):
-    wrong |= first == second
+  numbers = np.sort(_number(targets, size))
+  wrong = ((targets < 0) | (targets >= size)).any(axis=(1, 2)) | (
+      numbers == centre).any(axis=1) | (np.diff(numbers) == 0).any(axis=1)
   if wrong.any():
     raise config.ConfigError(
         f'the targets {targets[np.argmax(wrong)].tolist()}: expected different cells '

@@ -106,7 +106,7 @@ class DarkRoomsTest(parameterized.TestCase):
         task_batch.informed_return(rooms).mean(), expected, delta=0.25)
 
   @parameterized.parameters(
-      (np.array([0, 5]), r'are in \[0, 5\]: expected'),
+      (np.array([0, 5]), r'in \[0, 5\]: expected'),
       (np.array([0]), r'shape \(1,\)'), (np.array([0., 1.]), 'float64'))
   def test_refuses_actions_that_do_not_exist(self, actions, message):
     rooms = dark_room.DarkRooms([[[2, 2]], [[0, 0]]], 3, 2, 'quick')

@@ -141,9 +141,6 @@ class DMLab(memory_task.Episodic):
         'rgb': specs.Array([_HEIGHT, _WIDTH, 3], np.uint8, name='rgb'),
     }
 
-  def action_spec(self) -> specs.DiscreteArray:
-    return specs.DiscreteArray(self._num_actions, name='action')
-
   def close(self) -> None:
     self._lab.close()
 

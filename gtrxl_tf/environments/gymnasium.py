@@ -38,23 +38,11 @@ _REGISTERED_BY = {
 class FromGymnasium(memory_task.Episodic):
   """A dm_env environment that wraps one of gymnasium.
 
-  | space | spec |
-  |---|---|
-  | `Box` | `BoundedArray` with its shape, dtype and bounds |
-  | `Discrete` | `DiscreteArray`; `BoundedArray` of an integer if its `start` is not 0 |
-  | `MultiDiscrete` | `BoundedArray` of integers, from `start` to `start + nvec - 1` |
-  | `MultiBinary` | `BoundedArray` of int8, 0 and 1 |
-  | `Dict`, `Tuple` | a dictionary or a tuple of these |
-  | `Text`, and MiniGrid's missions | word ids, int32 `[max_words]`, see `max_words` |
-
-  A mask of actions comes from the entry `action_mask` of an observation or of the `info`
-  that `reset` and `step` return, or else from the task's method `action_masks`, as in
-  sb3-contrib. It becomes the entry `action_mask` of the observation: int8 `[A]`, or the
-  integers or bools that the task has there, 1 where an action is allowed, see
-  `environments.specs`. An array is flattened, and tuples of masks are concatenated; None
-  stands for a part without discrete actions. An observation that is not a dictionary
-  becomes the entry `observation` of one. At the last step, a mask that is missing or
-  allows no action is replaced by one that allows all.
+  docs/environments.md says what becomes of spaces and of action masks, for which it looks
+  in the observation, in the `info` of `reset` and `step`, and then for the task's method
+  `action_masks`. The mask is the observation's entry `action_mask`: int8 `[A]`, or the
+  integers or bools that the task has there, see `environments.specs`. At the last step,
+  a mask that is missing or allows no action is replaced by one that allows all.
 
   A terminated episode ends with discount 0, a truncated one with discount 1. Methods
   that this class lacks, such as `episode_success` or a scripted policy, are the task's.
@@ -138,7 +126,7 @@ class FromGymnasium(memory_task.Episodic):
   def _step(self, action: Any) -> dm_env.TimeStep:
     stepped = self._task.step(action)
     if not isinstance(stepped, tuple) or len(stepped) != 5:
-      raise ValueError(f'{self._owner}.step returned {_came(stepped)}: expected '
+      raise ValueError(f'{self._owner}.step returned {_shown(stepped)}: expected '
                        'observation, reward, terminated, truncated and info')
     observation, reward, terminated, truncated, info = stepped
     reward = float(self._number('reward', reward, 'a number'))
@@ -176,15 +164,11 @@ class FromGymnasium(memory_task.Episodic):
 
   def _checked_reset(self, returned: Any) -> Tuple[Any, Mapping[str, Any]]:
     """Returns what the task's `reset` returned, if it is an observation and an info."""
-    if isinstance(returned, tuple) and len(returned) == 2:
-      if isinstance(returned[1], Mapping):
-        return returned
-      came = f'info = {_shown(returned[1])}'
-    else:
-      came = _came(returned)
+    if isinstance(returned, tuple) and len(returned) == 2 and isinstance(returned[1], Mapping):
+      return returned
     raise config.ConfigError(
-        f'{self._owner}.reset returned {came}: expected observation and info, a dictionary, '
-        'as in `return observation, {}`')
+        f'{self._owner}.reset returned {_shown(returned)}: expected observation and info, a '
+        'dictionary, as in `return observation, {}`')
 
   def _number(self, name: str, value: Any, expected: str) -> Any:
     """Returns a number or bool that `step` returned, perhaps in an array of size 1."""
@@ -200,31 +184,28 @@ class FromGymnasium(memory_task.Episodic):
                    truncated: bool = False) -> Any:
     """Returns an observation as the spec has it."""
     observation = self._encode(value)
-    if self._mask_name is not None:
-      if self._nested:
-        observation = {'observation': observation}
-      if self._mask_name == _MASK_METHOD:  # It need not work where no action follows.
-        mask = None if terminated else self._action_masks()
-      else:
-        mask = (info if self._mask_name == _INFO_MASK else observation).get(specs_lib.MASK)
-      observation[specs_lib.MASK] = self._mask(mask, bool(terminated or truncated))
+    if self._mask_name is None:
+      return observation
+    if self._nested:
+      observation = {'observation': observation}
+    if self._mask_name == _MASK_METHOD:  # It need not work where no action follows.
+      mask = None if terminated else self._action_masks()
+    else:
+      mask = (info if self._mask_name == _INFO_MASK else observation).get(specs_lib.MASK)
+    observation[specs_lib.MASK] = self._mask(mask, bool(terminated or truncated))
     return observation
 
   def _mask(self, mask: Any, last: bool) -> np.ndarray:
-    if mask is None:
-      if not last:
-        raise ValueError(f'{self._owner} returned no {self._mask_name}: expected one at '
-                         'every step, as at the first')
-      mask = np.ones(self._num_actions)
-    masks = [np.ravel(x) for x in tree.flatten(mask) if x is not None]
-    allowed = np.concatenate(masks) != 0
     came = f'{self._owner} returned {self._mask_name}'
+    masks = [np.ravel(x) for x in tree.flatten(mask) if x is not None]
+    allowed = np.concatenate(masks or [np.zeros(0)]) != 0
+    if mask is None or not allowed.any() and len(allowed) == self._num_actions:
+      if not last:
+        raise ValueError(f'{came} = {_shown(mask)}: expected a mask at every step, as at the '
+                         'first, that allows at least one action')
+      allowed = np.ones(self._num_actions, bool)
     if len(allowed) != self._num_actions:
       raise ValueError(f'{came} with {len(allowed)} entries: expected {self._num_actions}')
-    if not allowed.any():
-      if not last:
-        raise ValueError(f'{came} that allows no action: expected at least one')
-      allowed[:] = True
     return allowed.astype(self._observation_spec[specs_lib.MASK].dtype)
 
 
@@ -285,14 +266,10 @@ class GymnasiumEnvironment(FromGymnasium):
     super().__init__(task, seed, max_words, owner=setting)
 
 
-def _came(returned: Any) -> str:
-  """Describes a value that is not the tuple it should be."""
-  return f'{len(returned)} values' if isinstance(returned, tuple) else _shown(returned)
-
-
 def _shown(value: Any) -> str:
   """Returns the beginning of a value's text, in one line."""
-  return f'{" ".join(repr(value).split()):.80}'
+  num = f'{len(value)} values, ' if isinstance(value, tuple) else ''
+  return f'{num}{" ".join(repr(value).split()):.80}'
 
 
 def _cells(task: Any, seen: Any) -> dict[int, int]:
@@ -379,11 +356,8 @@ def _nest(parts: Mapping[Any, _Converted], join: Callable[[dict], Any], where: s
     try:
       entries = {key: value[key] for key in parts}
     except (KeyError, IndexError, TypeError) as error:
-      came = (f'has the entries {list(value)}' if isinstance(value, Mapping)
-              else f'= {_shown(value)}')
-      expected = (f'a dictionary with the entries {list(parts)}' if join is dict
-                  else f'a tuple of {len(parts)} values')
-      raise ValueError(f'{where} {came:.200}: expected {expected}') from error
+      raise ValueError(f'{where} = {_shown(value)}: expected a dictionary or a tuple with the '
+                       f'entries {list(parts)}') from error
     return join({key: part.encode(entries[key]) for key, part in parts.items()})
 
   return _Converted(

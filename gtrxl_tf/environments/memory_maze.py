@@ -66,9 +66,6 @@ class MemoryMaze(memory_task.Episodic):
   def observation_spec(self) -> dict[str, specs.Array]:
     return {'image': self._environment.observation_spec()['image'].replace(name='image')}
 
-  def action_spec(self) -> specs.DiscreteArray:
-    return specs.DiscreteArray(self._num_actions, name='action')
-
   def close(self) -> None:
     self._environment.close()
 

@@ -15,10 +15,20 @@ class Episodic(dm_env.Environment):
   """Begins the next episode at the step after an episode's last, as dm_env requires.
 
   A subclass implements `_reset` and `_step`, which handle one episode at a time. Its
-  actions are the integers below `_num_actions`, or it implements `_checked`.
+  actions are the integers below `_num_actions`, or it implements `action_spec` and
+  `_checked`.
+
+  Attributes:
+    action_names: what each action does; empty if they have no meaning of their own.
   """
+  action_names: Sequence[str] = ()
   _num_actions: int
   _must_begin = True  # True if the next step begins an episode.
+
+  def action_spec(self) -> Any:
+    if self.action_names:
+      return specs_lib.NamedActions(self.action_names)
+    return specs.DiscreteArray(self._num_actions, name='action')
 
   def reset(self) -> dm_env.TimeStep:
     self._must_begin = False
@@ -61,11 +71,8 @@ class MemoryTask(Episodic):
   It has its own measure of success, and an informed policy, which knows what is hidden.
   The return of that policy is what a perfect memory would reach if finding what is
   hidden cost nothing.
-
-  Attributes:
-    action_names: what each action does; empty if they have no meaning of their own.
   """
-  action_names: Sequence[str] = ()
+  _success = False  # Of the present episode.
 
   def __init__(self, num_actions: Optional[int], seed: Optional[int]):
     """Creates the task.
@@ -78,14 +85,9 @@ class MemoryTask(Episodic):
     self._num_actions = num_actions
     self._rng = np.random.default_rng(seed)
 
-  def action_spec(self) -> specs.Array:
-    if self.action_names:
-      return specs_lib.NamedActions(self.action_names)
-    return specs.DiscreteArray(self._num_actions, name='action')
-
-  @abc.abstractmethod
   def episode_success(self) -> bool:
     """Returns whether the episode was solved; called after its last step."""
+    return self._success
 
   @abc.abstractmethod
   def informed_action(self) -> Any:

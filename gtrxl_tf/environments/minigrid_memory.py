@@ -87,10 +87,6 @@ class MinigridMemory(memory_task.MemoryTask):
     self._end_objects = [(size - 2, self._middle - 2), (size - 2, self._middle + 2)]
     self._reset()  # Every attribute of an episode exists from here on.
 
-  def episode_success(self) -> bool:
-    """Returns whether the agent reached the end with the object of the room."""
-    return self._success
-
   def informed_action(self) -> int:
     """Returns the action that leads straight to the right end."""
     return self._towards(self._minigrid.success_pos)

@@ -1,10 +1,6 @@
 """Imports packages that only some parts of the library need."""
 
-import contextlib
 import importlib
-from importlib import metadata
-import json
-import pathlib
 import types
 
 from gtrxl_tf.settings import config
@@ -21,22 +17,7 @@ def load(module: str, needed_by: str, extra: str = 'envs') -> types.ModuleType:
   except ModuleNotFoundError as error:
     pythons = _PYTHONS.get(module.partition('.')[0])
     raise config.ConfigError(
-        f'{needed_by} needs the package {error.name}, which is not installed: '
-        f'expected `{_install(extra)}`'
-        + (f' with Python {pythons}' if pythons else '')) from error
-
-
-def _install(extra: str) -> str:
-  """Returns the command that installs an extra, for a clone's .venv or the wheel."""
-  clone = pathlib.Path(__file__).parents[2]
-  if (clone / 'Makefile').exists() and (clone / 'setup.py').exists():
-    return (f'make {extra}' if extra in ('envs', 'offline') else
-            f".venv/bin/pip install -c requirements.lock -e '.[{extra}]'")
-  return f"pip install 'gtrxl_tf[{extra}] @ {_wheel()}'"
-
-
-def _wheel() -> str:
-  """Returns the URL of the installed wheel; in an index, anyone could take its name."""
-  with contextlib.suppress(metadata.PackageNotFoundError, KeyError, TypeError, ValueError):
-    return json.loads(metadata.distribution('gtrxl_tf').read_text('direct_url.json'))['url']
-  return 'file:///PATH/OF/ITS/WHEEL'
+        f'{needed_by} needs the package {error.name}, which is not installed: expected '
+        f"`.venv/bin/pip install -c requirements.lock -e '.[{extra}]'` in a clone, or `pip "
+        f"install 'gtrxl_tf[{extra}] @ file:///PATH/OF/THE/WHEEL'`"
+        + (f', with Python {pythons}' if pythons else '')) from error

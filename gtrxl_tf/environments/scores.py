@@ -77,14 +77,11 @@ def dmlab30_scores(returns: Mapping[str, float]) -> Dict[str, float]:
   Capped, a level's score is at most 100: superhuman levels do not compensate for others.
   """
   scores = human_normalized(returns, DMLAB_30)
-
-  def mean(levels: Sequence[str]) -> float:
-    return _mean([score for level, score in scores.items() if level in levels])
-
-  return {'score': mean(DMLAB_30),
+  memory, reactive = ([score for level, score in scores.items()
+                       if (level in MEMORY_LEVELS) == is_memory] for is_memory in (True, False))
+  return {'score': _mean(list(scores.values())),
           'score_capped': _mean(np.minimum(list(scores.values()), 100)),
-          'score_memory': mean(MEMORY_LEVELS),
-          'score_reactive': mean(REACTIVE_LEVELS)}
+          'score_memory': _mean(memory), 'score_reactive': _mean(reactive)}
 
 
 @config.configurable

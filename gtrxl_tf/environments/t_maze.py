@@ -84,9 +84,6 @@ class TMaze(memory_task.MemoryTask):
     self._flag_distance = 1 if flag == 'before' else 0
     self._reset()  # Every attribute of an episode exists from here on.
 
-  def episode_success(self) -> bool:
-    return self._success
-
   def informed_action(self) -> int:
     """Returns the action that goes to the junction and turns there as the clue said."""
     if self._x < self._length:

@@ -43,10 +43,9 @@ class TaskBatch(abc.ABC):
     actions = np.asarray(actions)
     if actions.shape != (self.num_tasks,) or actions.dtype.kind not in 'iu' or (
         actions.min() < 0 or actions.max() >= self.num_actions):
-      raise ValueError(
-          f'actions have shape {actions.shape} and dtype {actions.dtype}, and are in '
-          f'[{actions.min()}, {actions.max()}]: expected {self.num_tasks} integers in '
-          f'[0, {self.num_actions})')
+      raise ValueError(f'actions of shape {actions.shape} are {actions.dtype} in '
+                       f'[{actions.min()}, {actions.max()}]: expected {self.num_tasks} '
+                       f'integers in [0, {self.num_actions})')
     return self._step(actions)
 
   def action_spec(self) -> specs.DiscreteArray:

@@ -24,9 +24,6 @@ class Wrapper(dm_env.Environment):
 
   Attributes that dm_env does not define, such as `episode_success` and `render`, are
   those of the wrapped environment.
-
-  Args:
-    environment: any `dm_env.Environment`.
   """
 
   def __init__(self, environment: Any):
@@ -106,11 +103,7 @@ class ClipReward(_Rewards):
 
 @config.configurable
 class ScaleReward(_Rewards):
-  """Multiplies each reward; the returns that are reported stay unscaled.
-
-  Args:
-    factor: multiplies each reward.
-  """
+  """Multiplies each reward by `factor`; the returns that are reported stay unscaled."""
 
   def __init__(self, environment: Any, factor: float):
     super().__init__(environment, lambda reward: reward * factor)
@@ -183,7 +176,6 @@ class ShrinkImages(Wrapper):
   about proportional to the number of pixels.
 
   Args:
-    environment: any `dm_env.Environment` with images.
     factor: height and width of a square, in pixels.
   """
 
