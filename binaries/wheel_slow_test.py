@@ -111,7 +111,7 @@ print([importlib.util.find_spec(name) for name in ('reverb', 'tf_agents')])''')
     said = self.run_in(*train, '--gin_bindings=OnlineExperiment.transport = "reverb"',
                        fails=True)
     self.assertRegex(said, r"Not started: OnlineExperiment.transport = 'reverb' needs the "
-                     r'package reverb, which is not installed: expected '
+                     r'package reverb, which is not installed: expected .*'
                      r"`pip install 'gtrxl_tf\[online\] @ file://")
     said = self.run_in(*train, '--gin_bindings=OnlineExperiment.environment_steps = 8000')
     self.assertIn('Evaluation over 100 episodes', said)
@@ -121,7 +121,7 @@ print([importlib.util.find_spec(name) for name in ('reverb', 'tf_agents')])''')
         self.folder / 'empty', f'{self.programs}/python', '-c',
         'from gtrxl_tf import environments\nenvironments.MinigridMemory()', fails=True)
     self.assertRegex(said, r"MinigridMemory needs the package minigrid, which is not "
-                     r"installed: expected `pip install 'gtrxl_tf\[envs\] @ file://.*\.whl'`")
+                     r"installed: expected .*`pip install 'gtrxl_tf\[envs\] @ file://")
 
   def test_a_run_in_ones_own_world(self):
     own = self.folder / 'own'

@@ -266,11 +266,11 @@ class MalformedTest(parameterized.TestCase):
   # Checkpoints.
 
   @staticmethod
-  def agent(shapes=((2, 3), (3,), ()), dtype=tf.float32):
+  def agent():
     agent = tf.Module()
     random = np.random.default_rng(0)
-    agent.parts = [tf.Variable(random.normal(size=shape), dtype=dtype)
-                   for shape in shapes]
+    agent.parts = [tf.Variable(random.normal(size=shape), dtype=tf.float32)
+                   for shape in ((2, 3), (3,), ())]
     return agent
 
   def restore(self, agent):

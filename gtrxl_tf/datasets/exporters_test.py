@@ -72,10 +72,11 @@ class ExporterTest(parameterized.TestCase):
 @_needs('minari')
 class MinariTest(ExporterTest):
 
-  def test_minari_reads_the_same_values(self):
+  def test_minari_reads_the_same_values_and_so_does_the_importer(self):
     import minari  # pylint: disable=import-outside-toplevel
     episodes = self._random()
-    folder = exporters.minari(self._write(episodes=episodes), 'tests/any-v0')
+    dataset = self._write(episodes=episodes)
+    folder = exporters.minari(dataset, 'tests/any-v0')
     self.assertEqual(folder, self._folder / 'minari' / 'tests' / 'any-v0')
     stored = minari.load_dataset('tests/any-v0')
     self.assertEqual(stored.total_steps, sum(len(x.reward) for x in episodes))
@@ -92,12 +93,7 @@ class MinariTest(ExporterTest):
       np.testing.assert_array_equal(found.terminations, episode.end == 1)
       np.testing.assert_array_equal(found.truncations, episode.end == 2)
       self.assertTrue(stored.action_space.contains(found.actions[0]))
-
-  def test_importing_it_again_gives_the_same_dataset(self):
-    episodes = self._random()
-    dataset = self._write(episodes=episodes)
-    exporters.minari(dataset, 'any-v0')
-    found = self._imported(importers.minari('any-v0'), dataset, episodes)
+    found = self._imported(importers.minari('tests/any-v0'), dataset, episodes)
     for name in ('camera', 'grid'):
       np.testing.assert_array_equal(found.observation_spec()[name].maximum.max(),
                                     _SPECS.observation[name].maximum)
@@ -165,7 +161,10 @@ class RldsTest(ExporterTest):
   def test_tfds_reads_the_same_steps_and_a_last_one(self):
     import tensorflow_datasets as tfds  # pylint: disable=import-outside-toplevel
     episodes = self._random(self._specs)
-    folder = exporters.rlds(self._write(self._specs, episodes), self._folder / 'a' / 'b')
+    episodes[0] = episodes[0]._replace(discount=np.where(
+        episodes[0].end, episodes[0].discount, 0.9).astype(np.float32))
+    dataset = self._write(self._specs, episodes)
+    folder = exporters.rlds(dataset, self._folder / 'a' / 'b')
     self.assertEqual([path.name for path in folder.parent.iterdir()], ['b'])
     stored = tfds.builder_from_directory(folder).as_dataset('train')
     self.assertLen(stored, 5)
@@ -186,13 +185,6 @@ class RldsTest(ExporterTest):
       self.assertEqual([step['is_last'] for step in steps], [False] * num + [True])
       self.assertEqual([step['is_terminal'] for step in steps],
                        [False] * num + [episode.end[-1] == 1])
-
-  def test_importing_it_again_gives_the_same_dataset(self):
-    episodes = self._random(self._specs)
-    episodes[0] = episodes[0]._replace(discount=np.where(
-        episodes[0].end, episodes[0].discount, 0.9).astype(np.float32))
-    dataset = self._write(self._specs, episodes)
-    folder = exporters.rlds(dataset, self._folder / 'rlds')
     found = self._imported(importers.rlds(folder), dataset, episodes)
     self.assertEqual(found.action_spec().names, ('left', 'right'))
     self.assertEqual(

@@ -350,8 +350,6 @@ class MinariRecorderTest(absltest.TestCase):
     self.assertEqual(
         dataset.action_spec(), dm_specs.BoundedArray((), np.int32, -1, 1))
     self.assertEqual(set(dataset.observation_spec()), {'place', 'camera', 'bytes'})
-    self.assertEqual(dataset.observation_spec()['place'][0],
-                     dm_specs.BoundedArray((), np.int32, 1, 4))
     for i, observations in enumerate(seen):
       episode = dataset.episode(i)
       np.testing.assert_array_equal(episode.action, [-1, 0, 1, 1])

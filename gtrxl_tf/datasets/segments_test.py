@@ -137,29 +137,6 @@ class SegmentsTest(parameterized.TestCase):
     self.assertNotEqual([tuple(b.episode) for b in batches],
                         [tuple(b.episode) for b in take(6, seed=2)])
 
-  @parameterized.parameters(2, 4)
-  def test_pictures_are_stacked_within_their_episode(self, stack):
-    specs = datasets.Specs(dm_specs.Array((2, 2, 1), np.uint8),
-                           dm_specs.DiscreteArray(3))
-    rng = np.random.default_rng(0)
-    self._episodes = [
-        episodes_testing.random_episode(specs, rng, length)._replace(
-            observation=rng.integers(1, 256, (length, 2, 2, 1)).astype(np.uint8))
-        for length in (1, 2, 9)]
-    dataset = episodes_testing.write(
-        pathlib.Path(self.create_tempdir().full_path), specs, self._episodes)
-    episodes, starts = [0, 1, 1, 2, 2, 2], [0, 0, 1, 0, 2, 7]
-    batch = datasets.gather(dataset, episodes, starts, 3, frame_stack=stack)
-    self.assertEqual(batch.observation.shape, (6, 3, 2, 2, stack))
-    for row, (episode, start) in enumerate(zip(episodes, starts)):
-      pictures = self._episodes[episode].observation[..., 0]
-      for t in range(3):
-        now = min(start + t, len(pictures) - 1)
-        for lag in range(stack):
-          expected = pictures[now - lag] if now >= lag else np.zeros((2, 2))
-          np.testing.assert_array_equal(
-              batch.observation[row, t, ..., stack - 1 - lag], expected)
-
   def test_observations_are_stacked_as_the_wrapper_stacks_them(self):
     observation_spec = {
         'action_mask': dm_specs.BoundedArray((3,), np.int8, 0, 1),

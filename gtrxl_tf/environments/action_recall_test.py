@@ -44,10 +44,6 @@ class ActionRecallTest(parameterized.TestCase):
     cues = [environment.reset().observation.argmax() for _ in range(2000)]
     np.testing.assert_allclose(np.bincount(cues, minlength=4), 500, atol=100)
 
-  def test_the_informed_agent_always_earns_one(self):
-    environment = action_recall.ActionRecall(seed=0)
-    self.assertEqual(memory_task.informed_return(environment, 50), 1)
-
 
 class ActionAssociativeRetrievalTest(parameterized.TestCase):
 

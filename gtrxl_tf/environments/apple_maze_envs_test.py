@@ -96,13 +96,6 @@ class ApplePixelsTest(absltest.TestCase):
     self.assertGreater(brightest(apple_maze_test.make_action(LOOK_DOWN_UP=1)), level)
     self.assertLess(brightest(apple_maze_test.make_action(LOOK_DOWN_UP=-2)), level + 1)
 
-  def test_the_caller_may_keep_images(self):
-    environment = self._make()
-    image = environment.reset().observation['image']
-    before = image.copy()
-    environment.step(apple_maze_test.make_action(LOOK_LEFT_RIGHT=1))
-    np.testing.assert_array_equal(image, before)
-
   def test_two_environments_draw_side_by_side(self):
     def course(environment):
       yield environment.reset().observation['image']

@@ -140,12 +140,10 @@ class BatchedEnvironment:
   def reset(self, head_starts: Optional[np.ndarray] = None) -> BatchedTimeStep:
     """Begins an episode in every environment.
 
-    Args:
-      head_starts: [E], the number of random actions that each environment takes before
-        the step that is returned, which still counts as a first step. Without them,
-        episodes of fixed length always begin and end together, and a batch shows only
-        one part of an episode. Episodes that begin with them report neither return nor
-        success.
+    `head_starts`, [E], are the numbers of random actions that each environment takes before
+    the step that is returned, which still counts as a first step. Without them, episodes
+    of fixed length always begin and end together, and a batch shows only one part of an
+    episode. Episodes that begin with them report neither return nor success.
     """
     if head_starts is None:
       head_starts = np.zeros(self.num_environments, np.int64)
@@ -165,11 +163,9 @@ class BatchedEnvironment:
       yield dm_env.restart(time_step.observation)
 
   def step(self, actions) -> BatchedTimeStep:
-    """Steps every environment.
+    """Steps every environment by actions, a nest of [E, ...] as the action spec.
 
-    Args:
-      actions: nest of [E, ...], structured as the action spec. Their dtype may differ
-        from the spec's in width (int64 for int32), but not in kind.
+    Their dtype may differ from the spec's in width (int64 for int32), but not in kind.
     """
     self._num_steps += 1
     leaves = self._fitting_actions(actions)
@@ -188,10 +184,7 @@ class BatchedEnvironment:
       yield time_step
 
   def failed(self, i: int, error: BaseException, where: str = '') -> EnvironmentFailed:
-    """Returns the `EnvironmentFailed` for an error that environment `i` raised.
-
-    `where` names the method that raised it, if that was not `step`.
-    """
+    """Returns the error for one that environment `i` raised, in the method `where`."""
     where = f', {where}' if where else ''
     return EnvironmentFailed(
         f'environment {i}, {self._time(i)}{where}: {config.described(error)}')

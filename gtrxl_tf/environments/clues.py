@@ -46,10 +46,7 @@ def t_maze_clue(observation: np.ndarray, mask: np.ndarray) -> Clue:
 
 @config.configurable
 def t_maze_bit(observation: Any) -> Any:
-  """Returns what OracleDT is told of T-Mazes: 1 for up, 0 for down, float32 [B].
-
-  `observation` is a tensor [B, 4], the first observations of episodes.
-  """
+  """Returns what OracleDT is told of first observations [B, 4]: 1 for up, 0 for down."""
   import tensorflow as tf  # pylint: disable=g-import-not-at-top
   _check_unstacked(observation.shape[-1], 4)
   return tf.cast(observation[:, 1] > 0, tf.float32)

@@ -80,19 +80,13 @@ class DarkRooms(task_batch.TaskBatch):
   A state is an integer that encodes the cell and the number of targets found. It tells
   the source whether it has the key; a model that learns from the source's histories
   does not see states.
-
-  Attributes:
-    targets: [B, K, 2], as given.
   """
 
   def __init__(self, targets: np.ndarray, size: int, episode_length: int, task: Task):
-    """Creates the rooms.
+    """Creates the rooms; an episode is cut off after `episode_length` steps.
 
-    Args:
-      targets: integers [B, K, 2], (x, y) of the K targets of each room.
-      size: a room has `size` times `size` cells.
-      episode_length: steps after which an episode is cut off.
-      task: which rewards there are.
+    `targets` are integers [B, K, 2], (x, y) of the K targets of each room; a room has `size`
+    times `size` cells.
     """
     self.targets = np.asarray(targets)
     num_tasks, self._num_targets, _ = self.targets.shape
@@ -256,9 +250,9 @@ class DarkKeyToDoor(_Room):
     """Creates the task; the defaults are the paper's setting dktd.
 
     Args:
-      size: the room has `size` times `size` cells; 11 in the large form.
-      episode_length: steps after which an episode is cut off; 70 in the large form.
-      task: which rewards there are, see `DarkRooms`.
+      size: as of `DarkRoom`; 11 in the large form.
+      episode_length: as of `DarkRoom`; 70 in the large form.
+      task: as of `DarkRoom`.
       key: [x, y]; if None, it is drawn uniformly from all cells but the centre and the
         door.
       door: [x, y]; if None, it is drawn in the same way.

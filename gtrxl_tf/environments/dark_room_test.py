@@ -86,11 +86,6 @@ class DarkRoomTest(parameterized.TestCase):
   def test_refuses_what_does_not_fit(self, settings, message):
     with self.assertRaisesRegex(config.ConfigError, message):
       dark_room.DarkRoom(**settings)
-
-  def test_can_be_drawn_before_an_episode(self):
-    self.assertEqual(dark_room.DarkRoom(seed=0).render().ndim, 3)
-
-  def test_refuses_a_key_in_the_door(self):
     with self.assertRaisesRegex(config.ConfigError, 'expected different cells'):
       dark_room.DarkKeyToDoor(key=[1, 1], door=[1, 1])
 

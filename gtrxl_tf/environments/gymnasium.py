@@ -70,7 +70,7 @@ class FromGymnasium(memory_task.Episodic):
         raise config.ConfigError(
             f'{owner} has no {name}: expected one of gymnasium.spaces, as its attribute')
     action = _convert(task.action_space, 'action', owner)
-    self._decode, self._action_spec = action.decode, action.spec
+    self._checked, self._action_spec = action.decode, action.spec
     self._num_actions = sum(
         sum(specs_lib.num_values(spec)) for spec in tree.flatten(action.spec)
         if spec.dtype.kind in 'iu')
@@ -158,9 +158,6 @@ class FromGymnasium(memory_task.Episodic):
 
   def close(self) -> None:
     self._task.close()
-
-  def _checked(self, action: Any) -> Any:
-    return self._decode(action)
 
   def _checked_reset(self, returned: Any) -> Tuple[Any, Mapping[str, Any]]:
     """Returns what the task's `reset` returned, if it is an observation and an info."""

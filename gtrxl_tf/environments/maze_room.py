@@ -187,13 +187,11 @@ class Scene:
     self._eye = dm_mujoco.Camera(self._physics, HEIGHT, WIDTH, 'eye')
 
   def image(self, agent: Sequence[float], apple: Sequence[float]) -> np.ndarray:
-    """Returns the agent's view, uint8 [72, 96, 3].
+    """Returns the agent's view, uint8 [72, 96, 3], with the apple at x and y.
 
-    Args:
-      agent: x, y, heading (radians from the east to the north) and pitch (radians
-        up); the hand's rotations around the axes to the right, up and forward
-        (radians), its distance (cells), and its grip: 0 open, 1 closed.
-      apple: x and y.
+    `agent` has x, y, heading (radians from the east to the north) and pitch (radians up); the
+    hand's rotations around the axes to the right, up and forward (radians), its distance
+    (cells), and its grip: 0 open, 1 closed.
     """
     *pose, grip = agent
     self._physics.data.qpos[:] = [*pose, _CLOSING * grip, _CLOSING * grip]

@@ -75,12 +75,10 @@ class MemoryTask(Episodic):
   _success = False  # Of the present episode.
 
   def __init__(self, num_actions: Optional[int], seed: Optional[int]):
-    """Creates the task.
+    """Creates the task; `seed` seeds all that is drawn, None in every process differently.
 
-    Args:
-      num_actions: actions are the integers from 0 to `num_actions - 1`. If None, the
-        subclass has other actions and implements `action_spec` and `_checked`.
-      seed: seeds everything that is drawn; None draws differently in every process.
+    Actions are the integers from 0 to `num_actions - 1`. If that is None, the subclass has
+    other actions and implements `action_spec` and `_checked`.
     """
     self._num_actions = num_actions
     self._rng = np.random.default_rng(seed)

@@ -76,13 +76,7 @@ class NumpadMujoco(memory_task.MemoryTask):
                size: Annotated[int, config.Range(2)] = 3,
                episode_length: config.PositiveInt = 500,
                seed: Optional[config.NonNegativeInt] = None):
-    """Creates the task.
-
-    Args:
-      size: pads along each side. The paper has 2, 3 and 4; 3 is a telephone's.
-      episode_length: steps in every episode (appendix A: 500).
-      seed: seeds the sequences and the starts.
-    """
+    """Creates the task; the arguments are those of `Numpad`."""
     super().__init__(num_actions=None, seed=seed)
     self._size = size
     self._num_pads = size**2

@@ -93,26 +93,6 @@ class SequenceTest(parameterized.TestCase):
       driver.act(action)
       self.assertEqual(driver.lit, {driver.environment.sequence[0]})
 
-  def test_leaving_only_the_centre_of_a_pad_is_not_leaving_the_pad(self):
-    driver = Driver(seed=1)
-    driver.light(1)
-    pad = driver.environment.sequence[0]
-    x, y = driver.time_step.observation['position'][:2]
-    driver.drive(x + 0.175, y)
-    driver.drive_to_pad(pad)
-    self.assertEqual(driver.lit, {pad})
-
-  def test_a_pad_that_was_left_is_a_wrong_pad(self):
-    driver = Driver(seed=1)
-    driver.light(1)
-    pad = driver.environment.sequence[0]
-    x, y = driver.time_step.observation['position'][:2]
-    # Halfway between pads.
-    driver.drive(x + (0.25 if x < 0.1 else -0.25), y)
-    self.assertEqual(driver.lit, {pad})
-    driver.drive_to_pad(pad)
-    self.assertEmpty(driver.lit)
-
   @parameterized.parameters((0, True), (1, False))
   def test_rolling_over_a_pad_presses_it_and_jumping_over_does_not(self, jump, cleared):
     num_tried = 0
@@ -152,18 +132,12 @@ class SequenceTest(parameterized.TestCase):
     self.assertGreater(num_tried, 5)
     self.assertGreater(num_kept / num_tried, 0.7)
 
-  @parameterized.parameters(2, 3, 4, 5)
+  @parameterized.parameters(2, 4)
   def test_the_informed_ball_presses_a_pad_in_5_to_6_steps(self, size):
     environment = numpad_mujoco.NumpadMujoco(size=size, seed=0)
     informed = memory_task.informed_return(environment, 5)
     self.assertBetween(informed, 500 / 6, 500 / 4)
     self.assertTrue(environment.episode_success())
-
-  def test_random_play_finds_little(self):
-    environment = numpad_mujoco.NumpadMujoco(size=2, seed=0)
-    total = sum(environment.step(action).reward or 0
-                for action in _random_actions(20 * 501))
-    self.assertBetween(total / 20, 0.5, 4)
 
   def test_the_pad_under_the_start_is_not_pressed(self):
     environment = numpad_mujoco.NumpadMujoco(size=2, seed=0)
@@ -184,13 +158,6 @@ class SequenceTest(parameterized.TestCase):
         time_step = environment.step(environment.informed_action())
     self.assertGreater(num_on_pads, 10)
     self.assertGreater(num_firsts, 0)
-
-  def test_an_episode_has_a_fixed_length_and_ends_with_discount_zero(self):
-    environment = numpad_mujoco.NumpadMujoco(episode_length=4, seed=0)
-    for _ in range(2):
-      environment.reset()
-      discounts = [environment.step(_REST).discount for _ in range(4)]
-      self.assertEqual(discounts, [1, 1, 1, 0])
 
 
 class BallTest(parameterized.TestCase):
@@ -243,24 +210,6 @@ class BallTest(parameterized.TestCase):
     self.assertAlmostEqual(heights[2], 0.75**2 / 2 / 9.81, delta=0.01)
     self.assertAlmostEqual(heights[3], 1.5**2 / 2 / 9.81, delta=0.01)
 
-  @parameterized.parameters((1, 1), (1, -1), (-1, 1), (-1, -1))
-  def test_walls_hold_the_ball(self, x, y):
-    environment = numpad_mujoco.NumpadMujoco(size=2, seed=0)
-    environment.reset()
-    for jump in 20 * [0] + 20 * [1]:
-      position = environment.step([x, y, jump]).observation['position']
-      self.assertLess(np.abs(position[:2]).max(), 0.62)
-      self.assertBetween(position[2], 0.08, 0.23)
-    self.assertGreater(min(x * position[0], y * position[1]), 0.5)
-
-  def test_starts_are_spread_over_the_platform(self):
-    environment = numpad_mujoco.NumpadMujoco(size=3, seed=0)
-    starts = np.array([environment.reset().observation['position'][:2]
-                       for _ in range(200)])
-    np.testing.assert_allclose(starts.mean(axis=0), 0, atol=0.1)
-    np.testing.assert_allclose(starts.std(axis=0), 1.6 / np.sqrt(12), atol=0.05)
-    self.assertLessEqual(np.abs(starts).max(), 0.8)
-
   def test_every_episode_begins_at_rest(self):
     def second_episode(seed_of_actions):
       environment = numpad_mujoco.NumpadMujoco(seed=0)
@@ -275,23 +224,6 @@ class BallTest(parameterized.TestCase):
 
     self.assertEqual(second_episode(1), second_episode(2))
 
-  def test_seed_and_actions_determine_everything(self):
-    def course(seed, draw=False):
-      environment = numpad_mujoco.NumpadMujoco(seed=seed, episode_length=50)
-      observations = []
-      for i, action in enumerate(_random_actions(200)):
-        observation = environment.step(action).observation
-        observations.append(np.concatenate(list(observation.values())))
-        if draw and i % 20 == 0:
-          environment.render(24, 32)
-      environment.close()
-      return np.array(observations)
-
-    np.testing.assert_array_equal(course(3), course(3))
-    np.testing.assert_array_equal(course(3), course(3, draw=True))
-    self.assertFalse((course(3) == course(4)).all())
-    self.assertFalse((course(None) == course(None)).all())
-
   @parameterized.parameters(
       ([0, 0],), ([0, 0, 0, 0],), (1,), ([[0, 0, 0]],), ([0, 0, 1.01],),
       ([-1.01, 0, 0],), ([0, np.nan, 0],), ([np.inf, 0, 0],))
@@ -300,14 +232,6 @@ class BallTest(parameterized.TestCase):
     environment.reset()
     with self.assertRaisesRegex(ValueError, 'action = '):
       environment.step(action)
-
-  def test_writing_into_an_action_does_not_change_the_observation(self):
-    environment = numpad_mujoco.NumpadMujoco(seed=0)
-    environment.reset()
-    action = np.full(3, 0.5, np.float32)
-    observation = environment.step(action).observation
-    action[:] = 0
-    self.assertEqual(observation['previous_action'].tolist(), [0.5, 0.5, 0.5])
 
 
 class RenderTest(absltest.TestCase):
@@ -318,6 +242,7 @@ class RenderTest(absltest.TestCase):
     dark = driver.environment.render()
     self.assertEqual(dark.shape, (240, 320, 3))
     self.assertEqual(dark.dtype, np.uint8)
+    self.assertEqual(driver.environment.render(64, 48).shape, (64, 48, 3))
 
     def num_yellow():
       image = driver.environment.render().astype(int)
@@ -332,11 +257,6 @@ class RenderTest(absltest.TestCase):
     driver.drive_to_pad(driver.environment.sequence[0])
     self.assertEmpty(driver.lit)
     self.assertLess(num_yellow(), 100)
-
-  def test_an_image_has_the_size_that_is_asked_for(self):
-    environment = numpad_mujoco.NumpadMujoco(seed=0)
-    self.addCleanup(environment.close)
-    self.assertEqual(environment.render(64, 48).shape, (64, 48, 3))
 
   def test_without_opengl_only_images_are_refused(self):
     environment = numpad_mujoco.NumpadMujoco(seed=0)

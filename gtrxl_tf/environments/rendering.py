@@ -57,10 +57,7 @@ def choose_backend() -> None:
 
 
 def require_backend(needed_by: str) -> None:
-  """Raises an error if MuJoCo cannot draw for the environment of this name.
-
-  It is called after `choose_backend`.
-  """
+  """Raises an error if MuJoCo cannot draw here, even after `choose_backend`."""
   backend = os.environ.get('MUJOCO_GL')
   if backend in _NO_RENDERER:
     raise config.ConfigError(

@@ -292,14 +292,8 @@ def steer(agent: np.ndarray, velocity: np.ndarray, heading: float,
           last_action: Optional[int] = None) -> int:
   """Returns the first action of the best plan to reach `target` and avoid others.
 
-  Args:
-    agent: [2], the agent's place.
-    velocity: [2], map units in a tic.
-    heading: in radians.
-    target: [2], the target's place.
-    avoided: the places of the others, [2] each.
-    last_action: what this function returned in the step before. A turn on the spot is
-      not undone at once, since an agent might turn back and forth forever.
+  Places are [2], the velocity is map units in a tic, and the heading in radians. A turn on the
+  spot, `last_action`, is not undone at once, since an agent might turn back and forth forever.
   """
   left, right, go = np.moveaxis(np.array(BUTTONS)[_PLANS], -1, 0)  # [plans, tics].
   headings = heading + _TURN * np.cumsum(left - right, axis=1)
