@@ -162,7 +162,7 @@ class Collector:
       for i in np.flatnonzero(over):
         steps = tree.map_structure(
             lambda *leaves, i=i: np.stack([x[i] for x in leaves]), *rows[begins[i]:])
-        episodes[i].append(format_lib.whole(
+        episodes[i].append(format_lib.make_episode(
             *steps, float(after.episode_success[i]),
             tree.map_structure(lambda x, i=i: x[i], after.observation)))
     batched.close()

@@ -176,14 +176,16 @@ def from_dm_env(time_steps: Sequence[dm_env.TimeStep], actions: Sequence[Any],
 
 
 def with_final(observation: Any, *rest: Any) -> Episode:
-  """Makes an episode as `whole` does; its observations are [T + 1, ...]."""
-  return whole(tree.map_structure(lambda x: x[:-1], observation), *rest,
-               final_observation=tree.map_structure(lambda x: x[-1], observation))
+  """Makes an episode as `make_episode` does; its observations are [T + 1, ...]."""
+  return make_episode(
+      tree.map_structure(lambda x: x[:-1], observation), *rest,
+      final_observation=tree.map_structure(lambda x: x[-1], observation))
 
 
-def whole(observation: Any, action: Any, reward: np.ndarray, discount: np.ndarray,
-          success: float = float('nan'), final_observation: Any = None) -> Episode:
-  """Makes an episode that ends with its last step: the task is over if that discount is 0."""
+def make_episode(observation: Any, action: Any, reward: np.ndarray, discount: np.ndarray,
+                 success: float = float('nan'), final_observation: Any = None
+                 ) -> Episode:
+  """Makes an episode that ends with its last step: the task, if that discount is 0."""
   end = np.zeros(len(reward), np.uint8)
   end[-1:] = End.TRUNCATION if discount[-1] else End.TERMINATION
   return Episode(observation, action, reward, discount, end, success, final_observation)
@@ -275,4 +277,3 @@ def read_description(path: pathlib.Path) -> Optional[Dict[str, Any]]:
     raise DatasetError(f'{file}: has version {description.get("version")!r}: '
                        f'expected 1 or {VERSION}')
   return description
-

@@ -191,7 +191,7 @@ def _d4rl_episodes(file, specs, max_episode_steps) -> Iterator[format_lib.Episod
     begin = 0
     for end in ends:
       steps = slice(begin, end + 1)
-      yield format_lib.whole(
+      yield format_lib.make_episode(
           file['observations'][steps].astype(specs.observation.dtype),
           file['actions'][steps].astype(specs.action.dtype),
           file['rewards'][steps].reshape(-1).astype(np.float32),
@@ -478,7 +478,7 @@ def _dqn_episodes(folder: pathlib.Path, numbers: List[int], specs: format_lib.Sp
               np.any(x[skipped]) for x in steps):
             skipped += 1
           if skipped < num:
-            yield format_lib.whole(
+            yield format_lib.make_episode(
                 pictures[skipped:, ..., None],
                 steps[1][skipped:].astype(specs.action.dtype),
                 steps[2][skipped:].astype(np.float32), _discounts(num - skipped, True))

@@ -104,15 +104,6 @@ class AtariTest(parameterized.TestCase):
     self.assertNotEmpty(matching)
     self.assertFalse(np.array_equal(*courses[matching[0]]))
 
-  def test_pictures_move_through_the_stack(self):
-    environment = atari.Atari('pong', seed=0)
-    pictures = _pictures(_play(environment, _random_actions(18, 10)))
-    np.testing.assert_array_equal(pictures[1:, ..., :3], pictures[:-1, ..., 1:])
-    self.assertEqual(pictures[0, ..., :3].max(), 0)
-    self.assertGreater(pictures[0, ..., 3].max(), 0)
-    again = environment.reset().observation
-    self.assertEqual(again[..., :3].max(), 0)
-
   def test_episodes_begin_differently(self):
     environment = atari.Atari('freeway', seed=0)
     starts = {environment.reset().observation.tobytes() for _ in range(60)}

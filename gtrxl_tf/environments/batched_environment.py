@@ -314,6 +314,7 @@ class BatchedEnvironment:
     except (TypeError, ValueError):  # Lists of different lengths, for example.
       found = np.array(None)
     if found.shape != shape or found.dtype != dtype:
+      value = value.tolist() if isinstance(value, np.ndarray) else value
       raise self._misfit(
           i, f'{name} = {_short(value)} has shape {found.shape} and dtype {found.dtype}: '
           f'expected {shape} and {dtype}, as its spec says')

@@ -99,13 +99,6 @@ class TMazeTest(parameterized.TestCase):
     np.testing.assert_array_equal(values, [2, 3, 4, 5])
     np.testing.assert_allclose(counts, 100, atol=30)
 
-  def test_noise_takes_three_values_equally_often(self):
-    environment = t_maze.TMaze(corridor_length=2000, seed=0)
-    noise = _column(_play(environment, [RIGHT] * 2000), 'noise')
-    values, counts = np.unique(noise, return_counts=True)
-    np.testing.assert_array_equal(values, [-1, 0, 1])
-    np.testing.assert_allclose(counts, 2001 / 3, atol=100)
-
   def test_walls_cost_a_step_and_nothing_else(self):
     environment = t_maze.TMaze(corridor_length=3, seed=0)
     for wall in ([LEFT, RIGHT, RIGHT, RIGHT], [RIGHT, UP, RIGHT, RIGHT],
