@@ -9,7 +9,6 @@ import ast
 import atexit
 import pathlib
 import tempfile
-from unittest import mock
 
 from absl.testing import absltest
 from absl.testing import parameterized
@@ -21,13 +20,10 @@ from hypothesis import strategies as st
 import numpy as np
 import pytest
 import tensorflow as tf
-import tree
 
 from gtrxl_tf import datasets
 from gtrxl_tf.datasets import episodes_testing
 from gtrxl_tf.launch import configurables  # noqa: F401 (for gin)
-from gtrxl_tf.replay import reverb_writer
-from gtrxl_tf.replay import unroll
 from gtrxl_tf.settings import config
 from gtrxl_tf.training import checkpoints
 
@@ -147,59 +143,6 @@ class MalformedTest(parameterized.TestCase):
 
     check()
     self.assertGreaterEqual(self.refusals, 80)
-
-  # The writer of unrolls.
-
-  def test_rows_that_do_not_fit(self):
-    row = unroll.Unroll(
-        observation={'image': np.zeros((2, 3, 3), np.uint8),
-                     'x': np.zeros((2, 4), np.float32)},
-        step_type=np.zeros(2, np.int32), reward=np.zeros(2, np.float32),
-        discount=np.zeros(2, np.float32), action=np.zeros(2, np.int32),
-        policy=np.zeros((2, 3), np.float32), record=np.zeros((2, 1, 4), np.float32),
-        episode_return=np.zeros(2, np.float32),
-        episode_success=np.zeros(2, np.float32), task=np.zeros(2, np.int32),
-        target_step=np.int64(0), unroll_id=np.int64(0))
-    client = mock.Mock()
-    client.server_info.return_value = {
-        reverb_writer.TABLE: mock.Mock(signature=unroll.signature(row, 4, 2))}
-    writer = reverb_writer.ReverbWriter(client, row, 4, 2)
-    writer.open()
-    stream = client.trajectory_writer.return_value
-    paths = [path for path, _ in tree.flatten_with_path(row)]
-    shapes = st.lists(st.integers(0, 3), max_size=4)
-    leaves = st.one_of(
-        st.sampled_from([None, 0.0, 1, 'x', b'x', [0.0, 1.0], {}, (), {'y': 1.0}]),
-        st.builds(np.zeros, shapes, st.sampled_from(
-            [np.float16, np.float32, np.float64, np.int8, np.int32, np.int64, np.uint8,
-             bool, complex, 'datetime64[s]', object, 'S3', 'U2'])))
-
-    @_examples(120)
-    @hypothesis.given(st.sampled_from(paths), leaves, st.booleans())
-    def check(path, leaf, more):
-      if more:  # An unexpected one.
-        path, changed = ('observation', 'more'), row._replace(
-            observation={**row.observation, 'more': leaf})
-      elif path[1:]:
-        changed = row._replace(observation={**row.observation, path[1]: leaf})
-      else:
-        changed = row._replace(**{path[0]: leaf})
-      expected = tree.flatten_with_path(row)
-      found = getattr(leaf, 'shape', None), getattr(leaf, 'dtype', None)
-      hypothesis.assume(
-          found not in [(x.shape, x.dtype) for p, x in expected if p == path])
-      hypothesis.assume(not more or tree.flatten(leaf))
-      stream.append.reset_mock()
-      before = list(writer.history)
-      with self.assertRaises(ValueError) as caught:
-        writer.append(changed)
-      self.assert_refused(caught.exception, [path[0]])
-      self.assertFalse(stream.append.called)
-      self.assertTrue(all(a is b for a, b in zip(before, writer.history)))
-
-    check()
-    self.assertGreaterEqual(self.refusals, 100)
-    writer.append(row)
 
   # Gin.
 

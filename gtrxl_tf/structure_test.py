@@ -28,12 +28,12 @@ _BUDGETS = {
     'launch': 1874,
     'losses': 1212,
     'networks': 3219,
-    'replay': 2347,
-    'serving': 1204,
+    'replay': 1940,
+    'serving': 1132,
     'settings': 1302,
     'training': 3405,
     'training/offline': 1534,
-    'training/online': 2850,
+    'training/online': 2504,
 }
 
 

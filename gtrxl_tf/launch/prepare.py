@@ -18,7 +18,6 @@ from gtrxl_tf.training import experiment as experiment_lib
 from gtrxl_tf.training.offline import experiment as offline_experiment
 from gtrxl_tf.training.offline import history_experiment
 from gtrxl_tf.training.online import experiment as online_experiment
-from gtrxl_tf.training.online import inference_call
 
 _KINDS = (online_experiment.OnlineExperiment, offline_experiment.OfflineExperiment,
           history_experiment.HistoryExperiment)
@@ -82,11 +81,8 @@ def check_batch(experiment: experiment_lib.Experiment) -> None:
   """Checks that a batch and what the processes of an online run share fit in free memory.
 
   Only the data is counted: a batch of unrolls, the actors' rows or Reverb's queue, and a
-  replay table. The learner's activations often take more. A call to an inference server
-  must hold the time steps of an actor, too.
+  replay table. The learner's activations often take more.
   """
-  if experiment.inference is not None:
-    inference_call.check_size(experiment)
   free = machine.free_bytes()
   signature = experiment.unroll_signature()
   item = sum(spec.shape.num_elements() * spec.dtype.size

@@ -81,7 +81,7 @@ class _Suite(metaclass=parameterized.TestGeneratorMetaclass):
     self.layout = unroll_lib.Layout(
         _specs(_row(0, memory_length > 0)), unroll_length, memory_length, overlap,
         queue_size, num_actors, weights.specs(variables, half), half)
-    self.address = self.serve(variables)
+    self.address = self.serve()
     self.ledger = staleness.Ledger(max_age=100, overlap=overlap)
     self.replay = connection.connect(self.address, self.layout)
     self.put = 0  # Items.
@@ -141,18 +141,6 @@ class _Suite(metaclass=parameterized.TestGeneratorMetaclass):
       self.assertEqual(unroll.memory_length, memory_length)
       np.testing.assert_array_equal(unroll.unroll_id, [[(1 << 32) + k]])
 
-  def test_the_last_row_of_an_unroll_is_the_first_of_the_next(self):
-    writer = self.start(unroll_length=6, memory_length=4)
-    self.write(writer, range(5 * 6 + 1))
-    self.assertTrue(writer.wait(_TIMEOUT_MS))
-    unrolls = self.read()
-    self.assertLen(unrolls, 5)
-    for one, next_one in zip(unrolls, unrolls[1:]):
-      for name in ('observation', 'reward', 'discount', 'step_type'):
-        tf.nest.map_structure(
-            lambda x, y: np.testing.assert_array_equal(x[:, -1], y[:, -7]),
-            getattr(one, name), getattr(next_one, name))
-
   @parameterized.parameters((6, 4), (6, 9), (6, 0), (1, 3), (35, 40))
   @pytest.mark.medium
   def test_an_item_can_be_written_before_the_policy_acts_in_its_last_row(
@@ -200,7 +188,7 @@ class _Suite(metaclass=parameterized.TestGeneratorMetaclass):
     writer = self.start(unroll_length=6, memory_length=4)
     self.write(writer, range(4 * 6 + 1))
     self.assertTrue(writer.wait(_TIMEOUT_MS))
-    specs = unroll_lib.batch_spec(unroll_lib.signature(self.layout.row, 6, 4), 2)
+    specs = unroll_lib.batch_spec(self.layout.signature, 2)
     first, second = self.read(num_items=2)
     for batch, items in ((first, (0, 1)), (second, (2, 3))):
       expected = [_expected(6 * k, 6, 4) for k in items]
@@ -298,14 +286,6 @@ class _Suite(metaclass=parameterized.TestGeneratorMetaclass):
     self.assertEqual(list(self.ledger.returns),
                      np.repeat(counted[counted % 6 == 5], _E).tolist()[-100:])
 
-  def test_an_item_is_sampled_once(self):
-    writer = self.start(unroll_length=4, memory_length=2)
-    self.write(writer, range(10 * 4 + 1))
-    self.assertTrue(writer.wait(_TIMEOUT_MS))
-    self.assertEqual(list(map(_number, self.read())), list(range(10)))
-    self.assertEqual(self.read(), [])
-    self.assertEqual((self.ledger.unrolls, self.ledger.duplicate), (10, 0))
-
   def test_refused_items_are_in_no_batch(self):
     writer = self.start(unroll_length=4, memory_length=2)
     self.write(writer, range(3 * 4 + 1))
@@ -348,42 +328,6 @@ class _Suite(metaclass=parameterized.TestGeneratorMetaclass):
     asked = itertools.count()
     self.assertIsNone(self.queue().next(lambda: next(asked) == 2))
 
-  @parameterized.parameters(
-      (dict(reward=np.zeros(_E + 1, np.float32)), 'reward'),
-      (dict(reward=np.zeros(_E, np.float64)), 'reward has shape .* dtype float64: exp'),
-      (dict(reward=0.0), 'reward has type float, which has no shape: expected shape'),
-      (dict(observation={'near': np.zeros(_E, np.float32)}),
-       r"observation\['image'\] is missing"),
-      (dict(record=(np.zeros((_E, 2, 5), np.float32), np.zeros(_E))),
-       r'record\[1\] was not expected'),
-      (dict(observation={'image': np.zeros((_E, 2, 3), np.uint8),
-                         'near': np.zeros(_E, np.float32)}), 'observation.*image'),
-      (dict(record=(np.zeros((_E, 2, 4), np.float32),)), 'record'))
-  @pytest.mark.medium
-  def test_a_row_that_does_not_fit_is_refused_by_name(self, columns, name):
-    writer = self.start(unroll_length=4, memory_length=2)
-    self.write(writer, range(3))
-    with self.assertRaisesRegex(ValueError, f'^a row does not fit .*{name}'):
-      writer.append(_row(3)._replace(**columns))
-    # No part of the row was written.
-    self.write(writer, range(3, 5))
-    self.assertTrue(writer.wait(_TIMEOUT_MS))
-    unroll, = self.read()
-    self.assert_item(unroll, _expected(0, 4, 2))
-
-  def test_the_first_row_of_a_stream_is_compared_by_name(self):
-    writer = self.start(unroll_length=4, memory_length=2)
-    row = _row(0)
-    other = row._replace(observation={
-        'image': row.observation['image'], 'other': row.observation['near']})
-    for _ in range(2):
-      with self.assertRaisesRegex(ValueError, r"observation\['near'\] is missing"):
-        writer.append(other)
-    self.write(writer, range(4 + 1))
-    self.assertTrue(writer.wait(_TIMEOUT_MS))
-    unroll, = self.read()
-    self.assert_item(unroll, _expected(0, 4, 2))
-
   def make_variables(self, value=0.0):
     """Variables of several shapes and dtypes, as a network has; one is not trained."""
     return [tf.Variable(tf.cast(tf.fill(shape, value), dtype), trainable=trained)
@@ -403,7 +347,6 @@ class _Suite(metaclass=parameterized.TestGeneratorMetaclass):
       ends.append((end, arrived))
     for end, arrived in ends:
       self.assertIsNone(end.receive())
-      self.assertIsNone(end.step_at_server())
     for number in range(1, 6):
       for variable in sent:
         variable.assign(tf.cast(tf.fill(variable.shape, number + 1 / 3), variable.dtype))
@@ -411,7 +354,6 @@ class _Suite(metaclass=parameterized.TestGeneratorMetaclass):
       if number % 2:
         for end, arrived in ends:
           self.assertFalse(end.finished)
-          self.assertEqual(end.step_at_server(), 10 * number)
           self.assertEqual(end.receive(), 10 * number)
           self.assertEqual(end.finished, number == 5)
           self.assertIsNone(end.receive())
@@ -424,32 +366,26 @@ class _Suite(metaclass=parameterized.TestGeneratorMetaclass):
 @replay_testing.needs_reverb
 class ServerTest(_Suite, parameterized.TestCase):
 
-  def serve(self, variables):
-    layout, port = self.layout, portpicker.pick_unused_port()
-    started = server.serve(
-        port, layout.row, layout.unroll_length, layout.memory_length, layout.queue_size,
-        variables, settings='a = "ä"', half_weights=layout.half_weights)
+  def serve(self):
+    port = portpicker.pick_unused_port()
+    started = server.serve(port, self.layout, '{}')
     self.addCleanup(started.stop)
     return f'localhost:{port}'
 
-  def test_settings_can_be_read(self):
-    self.start(4, 2)
-    self.assertEqual(self.replay.settings(), 'a = "ä"')
-
   def test_a_server_with_other_settings_is_refused(self):
-    self.start(unroll_length=4, memory_length=2)
-    self.layout = self.layout._replace(unroll_length=5)
-    with self.assertRaisesRegex(
-        config.ConfigError, "do not fit the server's: .*reward has shape \\(6, 3\\) "
-        'and dtype float32: expected shape \\(5, 3\\)'):
-      self.writer()
-
-  @parameterized.parameters(
-      (0, 2, 'unroll_length = 0: expected an integer >= 1'),
-      (4, -1, 'memory_length = -1: expected an integer >= 0'))
-  def test_invalid_lengths_are_refused(self, unroll_length, memory_length, error):
-    with self.assertRaisesRegex(ValueError, error):
-      reverb_writer.ReverbWriter(None, _row(0), unroll_length, memory_length)
+    variables = self.make_variables()
+    self.start(unroll_length=4, memory_length=2, variables=variables)
+    self.replay.check(None)
+    self.replay.check({})
+    with self.assertRaisesRegex(config.ConfigError, 'has other settings: Numpad.size = '):
+      self.replay.check({'Numpad.size': '3'})
+    for other, message in (
+        (dict(unroll_length=5), r'reward has shape \(6, 3\) and dtype float32: expected '
+         r'shape \(5, 3\)'),
+        (dict(weights=weights.specs(variables[:2])), r'weights\[3\] is missing')):
+      replay = connection.connect(self.address, self.layout._replace(**other))
+      with self.assertRaisesRegex(config.ConfigError, f'does not fit .*{message}'):
+        replay.check(None)
 
   @parameterized.parameters((1, 1), (13, 13), (24, 24), (64, 32), (95, 19), (37, 1))
   def test_chunks_divide_the_unroll(self, unroll_length, expected):
@@ -458,7 +394,7 @@ class ServerTest(_Suite, parameterized.TestCase):
 
 class SharedTest(_Suite, parameterized.TestCase):
 
-  def serve(self, variables):
+  def serve(self):
     descriptor = shared.create(self.layout)
     self.addCleanup(os.close, descriptor)
     return shared.address(descriptor)
@@ -479,70 +415,6 @@ class SharedTest(_Suite, parameterized.TestCase):
       self.assert_item(
           tf.nest.map_structure(np.asarray, unroll),
           _expected(4 * k, 4, 6) if k < 2 else _expected(100 + 4 * (k - 2), 4, 6, born=100))
-
-
-@replay_testing.needs_reverb
-class EqualityTest(parameterized.TestCase):
-
-  @parameterized.parameters(
-      dict(), dict(memory=0), dict(memory=11), dict(num_items=3), dict(num_actors=5),
-      dict(num_actors=64, unrolls=1), dict(half_rows=True, num_items=2), dict(max_age=6),
-      dict(overlap=3, num_items=2, max_age=math.inf))
-  def test_the_same_rows_give_the_same_batches_and_the_same_ledger(
-      self, memory=3, num_items=1, num_actors=2, unrolls=6, half_rows=False, max_age=100,
-      overlap=0):
-    """Random rows, in rounds that the queue holds; half of the records have 16 bits."""
-    random = np.random.default_rng(7)
-    length, outcomes, rows = 5, [], []
-    blank = _row(0, memory > 0)
-    if memory:
-      blank = blank._replace(record=(blank.record[0].astype(np.uint16), blank.record[0]))
-    num_rows = length + 1 + (unrolls - 1) * (length - overlap)
-    for _ in range(num_actors):
-      rows.append([tf.nest.map_structure(
-          lambda x: (9 * random.random(x.shape)).astype(x.dtype), blank)._replace(
-              step_type=random.integers(0, 3, _E).astype(np.int32),
-              task=np.zeros(_E, np.int32), target_step=np.int64(0),
-              episode_return=np.where(random.random(_E) < 0.2, 1.0, np.nan).astype(
-                  np.float32)) for n in range(num_rows)])
-    for kind in ServerTest, SharedTest:
-      case = kind()
-      case.layout = unroll_lib.Layout(
-          _specs(blank), length, memory, overlap, num_actors * num_items, num_actors, [],
-          False)
-      case.address = case.serve([tf.Variable(0.0)] if kind is ServerTest else [])
-      replay = connection.connect(case.address, case.layout)
-      ledger = staleness.Ledger(max_age, overlap=overlap)
-      queue = replay.queue(num_items, ledger, lambda: False, 60)
-      queue.connect()
-      writers = [replay.writer(i, i) for i in range(num_actors)]
-      for one in writers:
-        one.open()
-      batches, put = [], 0
-      for n in range(num_rows):
-        for i, one in enumerate(writers):
-          row = rows[i][n]
-          if i == num_actors - 1:  # Its unrolls are never too old.
-            row = row._replace(target_step=np.int64(ledger.learner_step))
-          if half_rows and n and n % 2 and one.starts_unroll:
-            one.end_unroll(row)
-          put += one.append(row)
-          self.assertTrue(one.wait(_TIMEOUT_MS))
-        while put - ledger.taken >= num_items:
-          batch = queue.next(lambda: False)
-          batches.append(tf.nest.map_structure(lambda x: x.numpy(), batch))
-          ledger.learner_step += 1
-      outcomes.append((batches, ledger.serialize()))
-      queue.close()
-      for one in writers:
-        one.close()
-      case.doCleanups()
-    (batches, ledger), (others, other) = outcomes
-    self.assertEqual(ledger, other)
-    self.assertNotEmpty(batches)
-    self.assertEqual(len(batches), len(others))
-    for one, two in zip(batches, others):
-      tf.nest.map_structure(np.testing.assert_array_equal, one, two)
 
 
 if __name__ == '__main__':

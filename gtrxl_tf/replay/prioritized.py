@@ -101,19 +101,15 @@ class Table:
     Args:
       path: the file. It has its full size from the beginning.
       settings: the settings.
-      signature: the result of `unroll.signature`.
+      signature: the specs of an item, `Layout.signature`.
       seed: decides what is sampled.
-
-    Raises:
-      OSError: the disk is full.
     """
     self._settings = settings
     self._environments = signature.reward.shape[1]
-    self._capacity = capacity(settings, self._environments)
     self._random = np.random.default_rng(list(seed))
     self._header, self._priorities, *leaves = _open(path, specs(settings, signature))
     self._leaves = tf.nest.pack_sequence_as(signature, leaves)
-    self._powers = np.zeros(self._capacity)  # 0 where there is no item.
+    self._powers = np.zeros(len(self._priorities))  # 0 where there is no item.
     self._set(np.flatnonzero(self._priorities), self._priorities[self._priorities > 0])
     self._sampled = np.zeros(0, np.int64)
 
@@ -129,13 +125,13 @@ class Table:
 
   def add(self, unrolls: unroll_lib.Unroll) -> None:
     """Adds unrolls `[items * E, time, ...]`, in place of the oldest if it is full."""
-    items = tf.nest.map_structure(
-        lambda x, kept: np.reshape(x, [-1, *kept.shape[1:]]), unrolls, self._leaves)
-    for i in range(len(items.unroll_id)):
-      slot = int(self._header[_ADDED]) % self._capacity
+    items = [np.reshape(x, [-1, *kept.shape[1:]]) for x, kept in zip(
+        tf.nest.flatten(unrolls), tf.nest.flatten(self._leaves))]
+    for item in zip(*items):
+      slot = int(self._header[_ADDED]) % len(self._priorities)
       self._priorities[slot] = 0.0  # So that a killed process leaves no half of an item.
-      for kept, item in zip(tf.nest.flatten(self._leaves), tf.nest.flatten(items)):
-        kept[slot] = item[i]
+      for kept, leaf in zip(tf.nest.flatten(self._leaves), item):
+        kept[slot] = leaf
       self._set(slot, self._settings.initial_priority)
       self._header[_ADDED] += 1
 
@@ -179,14 +175,9 @@ _HEADER = [6], np.int64
 _KIND, _IS_WHOLE, _ADDED = range(3)
 
 
-def capacity(settings: Replay, environments: int) -> int:
-  """Returns how many items the table holds, each of E unrolls."""
-  return -(-settings.capacity // environments)
-
-
 def specs(settings: Replay, signature: unroll_lib.Unroll) -> List[mapped.Spec]:
   """Returns the arrays of the file: header, priorities, and the leaves of the items."""
-  num = capacity(settings, signature.reward.shape[1])
+  num = -(-settings.capacity // signature.reward.shape[1])  # Items of E unrolls.
   return [_HEADER, ([num], np.float64), *(
       ([num, *spec.shape], spec.dtype.as_numpy_dtype)
       for spec in tf.nest.flatten(unroll_lib.batch_spec(signature, 1)))]
@@ -209,17 +200,15 @@ def _open(path: pathlib.Path, arrays: Sequence[mapped.Spec]) -> List[np.ndarray]
     logging.warning('learner: %s %s: the replay table begins empty, and the earlier file '
                     'is now %s', path, why, files.set_aside(path).name)
   path.parent.mkdir(parents=True, exist_ok=True)
-  partial = path.with_name(path.name + '.partial')
   try:
-    with open(partial, 'w+b') as file:
+    with open(path, 'w+b') as file:
       os.posix_fallocate(file.fileno(), 0, mapped.size(arrays))
       header, *rest = mapped.map_file(file.fileno(), arrays)
   except OSError as error:
-    partial.unlink(missing_ok=True)
+    path.unlink(missing_ok=True)
     raise OSError(error.errno, f'the replay table {path} needs '
                   f'{mapped.size(arrays) / 2**30:,.1f} GiB: {error.strerror}') from error
   header[_KIND], header[3:] = kind, boot
-  os.replace(partial, path)
   return [header, *rest]
 
 

@@ -20,12 +20,12 @@ _T, _M, _E = 4, 3, 2
 def _signature(size=1):
   scalars, integers = (tf.TensorSpec([_E], x) for x in (tf.float32, tf.int32))
   number = tf.TensorSpec([], tf.int64)
-  return unroll_lib.signature(unroll_lib.Unroll(
+  return unroll_lib.Layout(unroll_lib.Unroll(
       observation={'near': tf.TensorSpec([_E, size], tf.float32)}, step_type=integers,
       reward=scalars, discount=scalars, action=integers, policy=(),
       record=tf.TensorSpec([_E, 2], tf.float32), episode_return=scalars,
       episode_success=scalars, task=integers, target_step=number, unroll_id=number),
-                              _T, _M)
+                              _T, _M).signature
 
 
 def _batch(*numbers):

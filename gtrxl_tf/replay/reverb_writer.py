@@ -11,10 +11,8 @@ from gtrxl_tf.replay import lazy_reverb as reverb
 from gtrxl_tf.replay import server_lost
 from gtrxl_tf.replay import unroll
 from gtrxl_tf.replay import writer
-from gtrxl_tf.settings import config
 
 TABLE = 'unrolls'
-_SECONDS_FOR_AN_ANSWER = 10
 
 
 def chunk_length(unroll_length: int) -> int:
@@ -26,60 +24,26 @@ def chunk_length(unroll_length: int) -> int:
   return max(d for d in range(1, 33) if unroll_length % d == 0)
 
 
-def check_signature(client: reverb.Client, signature: unroll.Unroll, whose: str
-                    ) -> None:
-  """Checks that a server's unrolls have the given signature.
-
-  Args:
-    client: a client of the server.
-    signature: the result of `unroll.signature`.
-    whose: the owner of the signature, for the message.
-
-  Raises:
-    config.ConfigError: the server was started with other settings.
-    ServerLost: there is no server.
-  """
-  with server_lost.converted():
-    tables = client.server_info(_SECONDS_FOR_AN_ANSWER)
-  misfit = unroll.misfit(signature, unroll.Unroll(*tables[TABLE].signature))
-  if misfit:
-    raise config.ConfigError(
-        f"{whose} unrolls do not fit the server's: {misfit}. Both need the same "
-        'settings')
-
-
 class ReverbWriter(writer.UnrollWriter):
   """Writes rows to a Reverb server, in chunks that its items share."""
 
-  def __init__(self, client: reverb.Client, row: unroll.Unroll, unroll_length: int,
-               memory_length: int, identity: Optional[int] = None, overlap: int = 0):
-    """Creates a writer; `open` connects it.
-
-    Args:
-      client: a client of the server.
-      row: see `UnrollWriter`.
-      unroll_length: T.
-      memory_length: M.
-      identity: see `UnrollWriter`.
-      overlap: see `UnrollWriter`.
-    """
-    self._windows = unroll.leaf_windows(row, unroll_length, memory_length)
-    self._chunk_length = chunk_length(math.gcd(unroll_length, unroll_length - overlap))
+  def __init__(self, client: reverb.Client, layout: unroll.Layout,
+               identity: Optional[int] = None):
+    """Creates a writer; `open` connects it. See `UnrollWriter`."""
+    length = layout.unroll_length
+    self._chunk_length = chunk_length(math.gcd(length, length - layout.overlap))
     # An item should end a chunk with its last row.
-    super().__init__(row, unroll_length, memory_length, identity, overlap,
-                     (-1 - max(memory_length, 1)) % self._chunk_length)
+    super().__init__(layout, identity, -(layout.before + 1) % self._chunk_length)
     self._client = client
-    self._signature = unroll.signature(row, unroll_length, memory_length)
     self._writer = None
 
   def _begin(self, rows: Sequence[List[np.ndarray]]) -> None:
-    check_signature(self._client, self._signature, "this actor's")
     keep = len(rows) + self._unroll_length + 1
     keep += -keep % self._chunk_length
     with server_lost.converted():
       self._writer = self._client.trajectory_writer(num_keep_alive_refs=keep)
       # Rows are flat lists, since Reverb would find every leaf's path each time.
-      for i in range(len(self._windows)):
+      for i in range(len(self._layout.windows)):
         self._writer.configure(
             (i,), num_keep_alive_refs=keep, max_chunk_length=self._chunk_length)
       for row in rows:
@@ -95,7 +59,7 @@ class ReverbWriter(writer.UnrollWriter):
 
   def _create_item(self) -> None:
     columns = []
-    for (start, length), column in zip(self._windows, self._writer.history):
+    for (start, length), column in zip(self._layout.windows, self._writer.history):
       start -= self._unroll_length + 1  # From the end of the stream.
       columns.append(column[start:(start + length) or None])
     with server_lost.converted():

@@ -25,11 +25,9 @@ _CHECK_SECONDS = 1.0  # Between two calls of `alive_or_stop`.
 
 def specs(layout: unroll.Layout) -> List[mapped.Spec]:
   """Returns the arrays of a replay, in the order of `Connection`'s attributes."""
-  vectors = {}  # The weights, as `nests.Packing` packs them.
-  for spec in layout.weights:
-    dtype = spec.dtype.as_numpy_dtype
-    vectors[dtype] = vectors.get(dtype, 0) + spec.shape.num_elements()
-  slot = [([2], np.int64), *(([size], dtype) for dtype, size in vectors.items())]
+  slot = [([2], np.int64), *(
+      (spec.shape, spec.dtype.as_numpy_dtype)
+      for spec in weights_lib.vectors(layout.weights))]
   rows = _ring_rows(layout)
   ring = [([rows, *spec.shape], spec.dtype.as_numpy_dtype)
           for spec in tree.flatten(layout.row)]
@@ -47,12 +45,7 @@ def _ring_rows(layout: unroll.Layout) -> int:
   share = -(-2 * layout.queue_size // layout.num_actors)
   in_queue = min(layout.queue_size, max(2, share))
   length = layout.unroll_length
-  return _before(layout) + in_queue * (length - layout.overlap) + 2 * length + 1
-
-
-def _before(layout: unroll.Layout) -> int:
-  """Returns how many rows before its first one an unroll refers to."""
-  return max(layout.memory_length, 1)
+  return layout.before + in_queue * (length - layout.overlap) + 2 * length + 1
 
 
 class Connection:
@@ -106,11 +99,8 @@ class Connection:
     del word, value, seconds
     self.act()
 
-  def wake(self, word: int) -> None:
-    """Wakes those that wait for a word, which has a new value."""
-
-  def settings(self) -> Optional[str]:
-    """Returns None: all ends are of one run, whose settings they got from it."""
+  def check(self, *_: Any) -> None:
+    """Does nothing: all ends are of one run, whose settings they got from it."""
 
   def writer(self, actor: int, identity: Optional[int] = None) -> Writer:
     """Returns a writer of an actor's rows."""
@@ -129,16 +119,8 @@ class Writer(writer.UnrollWriter):
   """Writes an actor's rows into its ring. An item refers to them by their number."""
 
   def __init__(self, connection: Connection, actor: int, identity: Optional[int] = None):
-    """Creates a writer.
-
-    Args:
-      connection: to the memory.
-      actor: the actor's index; no other process writes for it.
-      identity: see `UnrollWriter`.
-    """
-    layout = connection.layout
-    super().__init__(layout.row, layout.unroll_length, layout.memory_length, identity,
-                     layout.overlap)
+    """Creates the writer of an actor, for which no other process writes."""
+    super().__init__(connection.layout, identity)
     self._connection = connection
     self._actor = actor
     self._row: Optional[int] = None  # The next one, if the writer is open.
@@ -178,7 +160,6 @@ class Writer(writer.UnrollWriter):
       connection.items[words[PUT] % len(connection.items)] = self._actor, self._pending
       connection.next_rows[self._actor] = self._pending + self._unroll_length + 1
       words[PUT] += 1
-    connection.wake(PUT)
     self._pending = None
     return True
 
@@ -189,7 +170,7 @@ class Writer(writer.UnrollWriter):
       for i in range(words[TAKEN], words[PUT]):
         actor, first = connection.items[i % len(connection.items)]
         if actor == self._actor:
-          needs = first - _before(connection.layout)
+          needs = first - self._layout.before
           end = self._row + len(self._rows_before) + self._unroll_length
           return end <= needs + len(connection.rings[actor][0])
     return True
@@ -213,21 +194,13 @@ class Queue:
   """The learner's end of the queue: copies items into batches."""
 
   def __init__(self, connection: Connection, num_items: int, ledger: staleness.Ledger):
-    """Creates the queue's end.
-
-    Args:
-      connection: to the memory.
-      num_items: the items of a batch, each of E environments.
-      ledger: the ledger that admits items.
-    """
+    """Creates the queue's end, for batches of items that the ledger admits."""
     layout = connection.layout
     self._connection = connection
     self._ledger = ledger
     self._num_items = num_items
-    self._windows = unroll.leaf_windows(
-        layout.row, layout.unroll_length, layout.memory_length)
-    self._spec = unroll.batch_spec(unroll.signature(
-        layout.row, layout.unroll_length, layout.memory_length), num_items)
+    self._windows = layout.windows
+    self._spec = unroll.batch_spec(layout.signature, num_items)
     self._begin_batch()
 
   def connect(self, weights: Any = None) -> None:
@@ -258,7 +231,6 @@ class Queue:
         # Only now may actors overwrite the rows.
         with connection.locked() as words:
           words[TAKEN] += len(items)
-        connection.wake(TAKEN)
       else:
         connection.wait(PUT, put, _CHECK_SECONDS)
         if connection.read(PUT) == put and alive_or_stop():
@@ -287,9 +259,8 @@ class Queue:
         item.unroll_id.item(), item.target_step.item(), item.step_type[:, -length:].T,
         item.episode_return.T, item.episode_success.T, item.task[:, 0])
 
-  def length(self, raises: bool = False) -> float:
+  def length(self) -> float:
     """Returns how many items wait."""
-    del raises  # It cannot fail.
     with self._connection.locked() as words:
       return float(words[PUT] - words[TAKEN])
 
@@ -320,21 +291,10 @@ class Weights:
       vector[:] = values
     with connection.locked() as words:
       words[PUBLISHED] = number
-    connection.wake(PUBLISHED)
     return False
 
-  def step_at_server(self) -> Optional[int]:
-    """Returns the learner step of the newest weights; None if there are none."""
-    with self._connection.locked() as words:
-      published = int(words[PUBLISHED])
-      return int(self._connection.slots[published % 2][0][0]) if published else None
-
   def receive(self) -> Optional[int]:
-    """Assigns the newest weights to the variables.
-
-    Returns:
-      Their learner step, or None if nothing was published since the last call.
-    """
+    """Assigns the newest weights; returns their learner step, None if not new."""
     while True:
       with self._connection.locked() as words:
         published = int(words[PUBLISHED])

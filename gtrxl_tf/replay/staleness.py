@@ -9,8 +9,9 @@ import dm_env
 import numpy as np
 import tensorflow as tf
 
-# Attributes that `serialize` writes as they are.
+# Attributes that `serialize` writes: numbers, and numbers of episodes.
 _COUNTERS = ('environment_steps', 'unrolls', 'stale', 'duplicate', 'oldest')
+_EPISODES = ('returns', 'successes', 'lengths')
 
 
 class Ledger(tf.train.experimental.PythonState):
@@ -79,16 +80,10 @@ class Ledger(tf.train.experimental.PythonState):
     # Each writer's actions in its present episodes, [E]; NaN where it is not known.
     self._actions_of_writer: Dict[int, np.ndarray] = {}
     self._num_ages = self._sum_of_ages = 0
-    self.learner_step = 0
-    self.environment_steps = 0
-    self.unrolls = 0
-    self.stale = 0
-    self.duplicate = 0
-    self.oldest = 0
-    self.returns = collections.deque(maxlen=window)
-    self.successes = collections.deque(maxlen=window)
-    self.task_returns = [collections.deque(maxlen=window) for _ in range(num_tasks)]
-    self.lengths = collections.deque(maxlen=window)
+    self.learner_step = self.environment_steps = 0
+    self.unrolls = self.stale = self.duplicate = self.oldest = 0
+    self.returns, self.successes, self.lengths, *self.task_returns = (
+        collections.deque(maxlen=window) for _ in range(3 + num_tasks))
 
   @property
   def refused(self) -> int:
@@ -173,20 +168,19 @@ class Ledger(tf.train.experimental.PythonState):
     environment steps per second.
     """
     rates = [steps / seconds for steps in self._steps_of_writer.values()] or [math.nan]
-    found = {'data_age': self._sum_of_ages / (self._num_ages or math.nan),
-             'actors': len(self._steps_of_writer),
-             'slowest_actor_steps_per_second': min(rates),
-             'fastest_actor_steps_per_second': max(rates)}
+    gauges = {'data_age': self._sum_of_ages / (self._num_ages or math.nan),
+              'actors': len(self._steps_of_writer),
+              'slowest_actor_steps_per_second': min(rates),
+              'fastest_actor_steps_per_second': max(rates)}
     self._steps_of_writer.clear()
     self._num_ages = self._sum_of_ages = 0
-    return found
+    return gauges
 
   def own_state(self) -> str:
     """Returns the contents of this worker's ledger, as JSON."""
     return json.dumps({
         'newest_of_writer': list(self._newest_of_writer.items()),
-        'returns': list(self.returns), 'successes': list(self.successes),
-        'lengths': list(self.lengths),
+        **{name: list(getattr(self, name)) for name in _EPISODES},
         'task_returns': [list(x) for x in self.task_returns],
         **{name: getattr(self, name) for name in _COUNTERS}})
 
@@ -202,21 +196,18 @@ class Ledger(tf.train.experimental.PythonState):
 
   def deserialize(self, string_value: str) -> None:
     workers = json.loads(string_value)
-    self._workers = []
     if self._worker < len(workers):
-      # For a checkpoint before the next exchange.
-      self.set_workers(map(json.dumps, workers))
+      self.set_workers(map(json.dumps, workers))  # For a checkpoint before an exchange.
       state = workers[self._worker]
     else:  # There were fewer workers.
+      self._workers = []
       state = json.loads(Ledger(self.max_age, len(self.task_returns)).own_state())
     self._newest_of_writer = {}
     for worker in workers:
       for writer, newest in worker['newest_of_writer']:
         self._newest_of_writer[writer] = max(
             newest, self._newest_of_writer.get(writer, -1))
-    for values, kept in ((self.returns, state['returns']),
-                         (self.successes, state['successes']),
-                         (self.lengths, state.get('lengths', [])),
+    for values, kept in (*((getattr(self, name), state.get(name, [])) for name in _EPISODES),
                          *zip(self.task_returns, state['task_returns'])):
       values.clear()
       values.extend(kept)

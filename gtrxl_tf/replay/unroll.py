@@ -1,6 +1,5 @@
 """The structure of a queue item and of a learner's batch."""
 
-import numbers
 from typing import Any, List, NamedTuple, Optional, Sequence, Tuple
 
 import dm_env
@@ -17,7 +16,7 @@ class Unroll(NamedTuple):
   t, as the result of the action at t - 1. The environment ignores the action of a LAST
   row; the row after it is FIRST.
 
-  In Reverb the axes are `[time, E]`; `dataset.unrolls` makes them `[B, time]`. The time
+  In Reverb the axes are `[time, E]`; `unroll_queue.unrolls` makes them `[B, time]`. The time
   axis has T + 1 rows of what the environment returns, T of what the actor does, and M
   of memory.
   """
@@ -66,11 +65,31 @@ class Layout(NamedTuple):
   row: Unroll
   unroll_length: int
   memory_length: int
-  overlap: int
-  queue_size: int
-  num_actors: int
-  weights: Sequence[tf.TensorSpec]
-  half_weights: bool
+  overlap: int = 0
+  queue_size: int = 1
+  num_actors: int = 1
+  weights: Sequence[tf.TensorSpec] = ()
+  half_weights: bool = False
+
+  @property
+  def before(self) -> int:
+    """How many rows before its first one an unroll refers to."""
+    return max(self.memory_length, 1)
+
+  @property
+  def windows(self) -> List[Tuple[int, int]]:
+    """The `columns` of each leaf of a row."""
+    windows = columns(self.unroll_length, self.memory_length)
+    return [window for column, window in zip(self.row, windows)
+            for _ in tree.flatten(column)]
+
+  @property
+  def signature(self) -> Unroll:
+    """The specs of an unroll, `[time, E, ...]`; no `record` for a core without memory."""
+    def specs(window, column):
+      return tf.nest.map_structure(
+          lambda x: tf.TensorSpec((window[1], *x.shape), x.dtype), column)
+    return Unroll(*map(specs, columns(self.unroll_length, self.memory_length), self.row))
 
 
 class Sample(NamedTuple):
@@ -80,16 +99,7 @@ class Sample(NamedTuple):
 
 
 def columns(unroll_length: int, memory_length: int) -> Unroll:
-  """Returns each column's rows as `(start, length)`, relative to the first row.
-
-  Raises:
-    ValueError: a length is not an integer, or is too small.
-  """
-  for name, length, least in (('unroll_length', unroll_length, 1),
-                              ('memory_length', memory_length, 0)):
-    if (not isinstance(length, numbers.Integral) or isinstance(length, bool)
-        or length < least):
-      raise ValueError(f'{name} = {length!r}: expected an integer >= {least}')
+  """Returns each column's rows as `(start, length)`, relative to the first row."""
   t, m = unroll_length, memory_length
   return Unroll(
       observation=(0, t + 1), step_type=(-m, m + t + 1), reward=(0, t + 1),
@@ -98,35 +108,8 @@ def columns(unroll_length: int, memory_length: int) -> Unroll:
       unroll_id=(t, 1))
 
 
-def leaf_windows(row: Unroll, unroll_length: int, memory_length: int
-                 ) -> List[Tuple[int, int]]:
-  """Returns the `columns` of each leaf of a row."""
-  return [window for column, window in zip(row, columns(unroll_length, memory_length))
-          for _ in tree.flatten(column)]
-
-
-def signature(row: Unroll, unroll_length: int, memory_length: int) -> Unroll:
-  """Returns the signature of a table of unrolls.
-
-  Args:
-    row: arrays or specs with the shapes and dtypes of what an actor with E
-      environments writes at every step. `record` is empty for a core without memory.
-    unroll_length: T.
-    memory_length: M.
-  """
-  def row_specs(window, column):
-    return tf.nest.map_structure(
-        lambda x: tf.TensorSpec((window[1], *x.shape), x.dtype), column)
-  return Unroll(*map(row_specs, columns(unroll_length, memory_length), row))
-
-
 def batch_spec(items: Unroll, num_items: int) -> Unroll:
-  """Returns the specs of a batch of items: `[num_items * E, time, ...]`.
-
-  Args:
-    items: the result of `signature`.
-    num_items: the items of a batch.
-  """
+  """Returns the specs of a batch of items, `[num_items * E, time, ...]`."""
   def leaf(spec):
     time, *rest = spec.shape
     shape = [num_items * rest[0], time, *rest[1:]] if rest else [num_items, time]
@@ -134,27 +117,18 @@ def batch_spec(items: Unroll, num_items: int) -> Unroll:
   return tf.nest.map_structure(leaf, items)
 
 
-def misfit(found: Unroll, expected: Unroll) -> Optional[str]:
-  """Describes how the structure, shapes or dtypes of two unrolls differ.
-
-  Args:
-    found: an unroll of arrays or specs.
-    expected: the same.
-
-  Returns:
-    One line, or None if they do not differ.
-  """
-  found, expected = (
+def misfit(ours: Any, expected: Any) -> Optional[str]:
+  """Returns a line on how structure, shapes or dtypes of two nests of specs differ."""
+  ours, expected = (
       {path: f'shape {tuple(leaf.shape)} and dtype {leaf.dtype.name}'
-       if hasattr(leaf, 'shape') else f'type {type(leaf).__name__}, which has no shape'
-       for path, leaf in tree.flatten_with_path(nest)} for nest in (found, expected))
+       for path, leaf in tree.flatten_with_path(nest)} for nest in (ours, expected))
 
   def name(path):
     return str(path[0]) + ''.join(f'[{key!r}]' for key in path[1:])
 
   differences = [
-      *(f'{name(path)} is missing' for path in expected if path not in found),
-      *(f'{name(path)} was not expected' for path in found if path not in expected),
-      *(f'{name(path)} has {found[path]}: expected {expected[path]}'
-        for path in expected if found.get(path, expected[path]) != expected[path])]
+      *(f'{name(path)} is missing' for path in expected if path not in ours),
+      *(f'{name(path)} was not expected' for path in ours if path not in expected),
+      *(f'{name(path)} has {ours[path]}: expected {expected[path]}'
+        for path in expected if ours.get(path, expected[path]) != expected[path])]
   return '; '.join(differences[:_SHOWN]) or None

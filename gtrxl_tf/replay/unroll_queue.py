@@ -9,18 +9,15 @@ import time
 from typing import Callable, Iterator, List, Optional
 
 from absl import logging
+import numpy as np
 import tensorflow as tf
 
-from gtrxl_tf.replay import dataset
-from gtrxl_tf.replay import deadline
 from gtrxl_tf.replay import lazy_reverb as reverb
-from gtrxl_tf.replay import newest_item
 from gtrxl_tf.replay import reverb_writer
 from gtrxl_tf.replay import server_lost
 from gtrxl_tf.replay import staleness
-from gtrxl_tf.replay import unroll
+from gtrxl_tf.replay import unroll as unroll_lib
 from gtrxl_tf.replay import weights
-from gtrxl_tf.settings import config
 
 # Seconds between checks that the server has the newest weights, and their timeout. A
 # server that was killed and started again has lost them.
@@ -29,17 +26,78 @@ _LOOK_TIMEOUT = 3
 # Seconds to wait for threads at the end. If the interpreter exited while one of them is
 # inside Reverb's C++ code, the process would abort.
 _JOIN_SECONDS = 5.0
-# Seconds after which a connection is abandoned if it is silent while unrolls wait; half
-# of `stall_seconds` if that is more, because a large transfer takes time.
-_SILENT_SECONDS = 30.0
+
+
+def unrolls(address: str, num_items: int, ledger: staleness.Ledger,
+            should_stop: Callable[[], bool],
+            abandoned: Callable[[], bool] = lambda: False) -> tf.data.Dataset:
+  """Reads batches of `num_items` items that the ledger admits, each of E environments.
+
+  The dataset has one worker, one item in flight, and prefetches nothing: items that
+  Reverb and tf.data would fetch early grow old before they are trained on. The ledger
+  sees every item, including those that it refuses.
+
+  Args:
+    address: the Reverb server's address.
+    num_items: items per batch.
+    ledger: admits items as they are taken from the queue.
+    should_stop: called at the start and whenever the queue of a server that answers has
+      been empty for a second; once it returns True the dataset ends.
+    abandoned: called for every item; once it returns True no item is admitted, and the
+      dataset ends. A stream that is no longer read would otherwise keep taking items
+      while the ledger refuses them.
+
+  Returns:
+    A dataset of `Unroll`, batch first: `[num_items * E, time, ...]`, static shapes.
+  """
+  with server_lost.converted():
+    samples = reverb.TrajectoryDataset.from_table_signature(
+        address, reverb_writer.TABLE, max_in_flight_samples_per_worker=1,
+        num_workers_per_iterator=1, rate_limiter_timeout_ms=1000,
+        get_signature_timeout_secs=10)
+
+  def until(over):
+    def goes_on(_):
+      go_on = tf.numpy_function(lambda: np.bool_(not over()), [], tf.bool)
+      return tf.ensure_shape(go_on, [])
+    return goes_on
+
+  def admitted(sample):
+    unroll = sample.data
+    unroll_length = unroll.episode_return.shape[0]
+    admit = tf.numpy_function(
+        lambda *args: np.bool_(ledger.admit(*args)),
+        [unroll.unroll_id[0], unroll.target_step[0], unroll.step_type[-unroll_length:],
+         unroll.episode_return, unroll.episode_success, unroll.task[0]], tf.bool)
+    return tf.ensure_shape(admit, [])
+
+  options = tf.data.Options()
+  # The default ones include parallel maps, which ran four batches ahead when measured.
+  options.experimental_optimization.apply_default_optimizations = False
+  # Sampling restarts after each time-out; the unfinished batch keeps its samples.
+  return (tf.data.Dataset.counter().take_while(until(should_stop))
+          .flat_map(lambda _: samples).take_while(until(abandoned)).filter(admitted)
+          .map(lambda sample: unroll_lib.Unroll(*sample.data))  # Reverb gives a tuple.
+          .batch(num_items, drop_remainder=True)
+          .map(_batch_first)
+          .with_options(options))
+
+
+def _batch_first(unroll: unroll_lib.Unroll) -> unroll_lib.Unroll:
+  """Turns `[items, time, E, ...]` into `[items * E, time, ...]`, except for the ids."""
+  def leaf(x):
+    x = tf.transpose(x, [0, 2, 1, *range(3, x.shape.rank)])
+    return tf.reshape(x, [x.shape[0] * x.shape[1], *x.shape[2:]])
+  ids = dict(target_step=unroll.target_step, unroll_id=unroll.unroll_id)
+  rest = unroll._replace(**{name: () for name in ids})
+  return tf.nest.map_structure(leaf, rest)._replace(**ids)
 
 
 class UnrollQueue:
   """Takes batches from a Reverb server's queue; connects again as often as asked."""
 
   def __init__(self, address: str, items_per_batch: int, ledger: staleness.Ledger,
-               should_stop: Callable[[], bool], stall_seconds: float,
-               signature: unroll.Unroll):
+               should_stop: Callable[[], bool], stall_seconds: float):
     """Creates the queue's end; nothing is connected yet.
 
     Args:
@@ -47,18 +105,17 @@ class UnrollQueue:
       items_per_batch: the items of a batch, each of E environments.
       ledger: the ledger that admits items.
       should_stop: called while waiting, sometimes from another thread.
-      stall_seconds: seconds after which a connection without unrolls is given up.
-      signature: the signature of the items.
+      stall_seconds: seconds after which a connection without unrolls is lost, unless
+        the queue is empty.
     """
     self._address = address
     self._ledger = ledger
     self._should_stop = should_stop
     self._stall_seconds = stall_seconds
     self._items_per_batch = items_per_batch
-    self._signature = signature
     self._abandoned = threading.Event()  # Each connection has its own.
     self._batches: Optional[tf.data.Dataset] = None
-    self._iterator: Optional[Iterator[unroll.Unroll]] = None
+    self._iterator: Optional[Iterator[unroll_lib.Unroll]] = None
     self._threads: List[threading.Thread] = []
 
   def abandon(self) -> None:
@@ -69,7 +126,7 @@ class UnrollQueue:
     last_reference = [self._iterator]
     self._iterator = None
     if last_reference[0] is not None:
-      self._start_thread(last_reference.clear)
+      self._started(last_reference.clear)
 
   def connect(self, channel: Optional[weights.WeightsChannel] = None) -> None:
     """Connects, and gives up the connection before.
@@ -77,30 +134,23 @@ class UnrollQueue:
     Args:
       channel: if given, a thread checks whether the server still has its weights. If
         not, the thread publishes them again and gives up the connection.
-
-    Raises:
-      config.ConfigError: the server was started with other settings.
     """
     self.abandon()
-    reverb_writer.check_signature(
-        reverb.Client(self._address), self._signature, "the learner's")
     if self._batches is not None:
       gc.collect()  # Frees the functions of the last connection.
     self._abandoned = abandoned = threading.Event()
     if channel:
-      self._start_thread(_keep_published, channel, abandoned)
-    self._batches = dataset.unrolls(
+      self._started(functools.partial(_keep_published, channel, abandoned))
+    self._batches = unrolls(
         self._address, self._items_per_batch, self._ledger,
         should_stop=lambda: self._should_stop() or abandoned.is_set(),
         abandoned=abandoned.is_set)
 
-  def next(self, alive_or_stop: Callable[[], bool]) -> Optional[unroll.Unroll]:
+  def next(self, alive_or_stop: Callable[[], bool]) -> Optional[unroll_lib.Unroll]:
     """Returns the next batch; None if the learner should stop or reconnect.
 
     A thread waits for it: if the network is cut, Reverb does not return, and without
-    the thread the learner could not be told to stop. The learner reconnects, and
-    thereby publishes its weights again, if no unroll of the batch has arrived for
-    `stall_seconds`. This loses nothing, whatever the cause is.
+    the thread the learner could not be told to stop.
 
     Args:
       alive_or_stop: called every second; returns whether to stop.
@@ -111,50 +161,30 @@ class UnrollQueue:
     """
     if self._iterator is None:
       self._iterator = iter(self._batches)
-    found = queue.SimpleQueue()
-    self._start_thread(
-        deadline.run, functools.partial(next, self._iterator, None), found)
-    started, taken_at_start = time.monotonic(), self._ledger.taken
-    taken, since = taken_at_start, started  # The last change of `taken`.
-    longest = max(_SILENT_SECONDS, self._stall_seconds / 2)
+    call = self._started(functools.partial(next, self._iterator, None))
+    taken, since = self._ledger.taken, time.monotonic()
     while True:
       try:
-        batch, error = found.get(timeout=1)
+        return call.result(1)
       except queue.Empty:
         if alive_or_stop() or self._abandoned.is_set():
           return None
-        waited = time.monotonic() - started
-        if self._ledger.taken == taken_at_start and waited > self._stall_seconds:
-          logging.warning('learner: no unroll has come for %.0f s: it connects again to '
-                          'the server at %s', waited, self._address)
-          self.abandon()
-          return None
         if self._ledger.taken != taken:
           taken, since = self._ledger.taken, time.monotonic()
-        elif time.monotonic() - since > longest:
+        elif time.monotonic() - since > self._stall_seconds:
           since, waiting = time.monotonic(), self.length()
-          if waiting > 0:
+          if waiting != 0:
             self.abandon()
             raise server_lost.ServerLost(
                 f'{waiting:.0f} unrolls wait in the queue and none has come for '
-                f'{longest:.0f} s') from None
-        continue
-      try:
-        if error is not None:
-          with server_lost.converted():
-            raise error
-        return batch
-      finally:
-        del error  # Its traceback has this frame: a cycle, which keeps the iterator.
+                f'{self._stall_seconds:.0f} s') from None
 
-  def length(self, raises: bool = False) -> float:
-    """Returns how many items wait; NaN, or an error, if the server does not answer."""
+  def length(self) -> float:
+    """Returns how many items wait; NaN if the server does not answer."""
     try:
-      return newest_item.table_info(
+      return weights.table_info(
           reverb.Client(self._address), reverb_writer.TABLE, timeout=1).current_size
     except server_lost.ServerLost:
-      if raises:
-        raise
       return math.nan
 
   def close(self) -> None:
@@ -164,10 +194,10 @@ class UnrollQueue:
     for thread in self._threads:
       thread.join(max(0, end - time.monotonic()))
 
-  def _start_thread(self, target: Callable[..., None], *args) -> None:
-    self._threads = [thread for thread in self._threads if thread.is_alive()]
-    self._threads.append(threading.Thread(target=target, args=args, daemon=True))
-    self._threads[-1].start()
+  def _started(self, function: Callable[[], None]) -> server_lost.Call:
+    call = server_lost.Call(function)
+    self._threads = [x for x in self._threads if x.is_alive()] + [call.thread]
+    return call
 
 
 def _keep_published(channel: weights.WeightsChannel, abandoned: threading.Event
@@ -184,7 +214,5 @@ def _keep_published(channel: weights.WeightsChannel, abandoned: threading.Event
       if channel.publish_again_if_lost(_LOOK_TIMEOUT):
         logging.info('learner: the server had lost the newest weights; published again')
         abandoned.set()
-    except config.ConfigError:
-      abandoned.set()
     except server_lost.ServerLost:
       pass  # The server is gone; the learner connects to the next one.

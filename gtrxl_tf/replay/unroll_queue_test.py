@@ -1,6 +1,7 @@
 """Tests of unroll_queue.py."""
 
 import gc
+import math
 import threading
 import time
 from unittest import mock
@@ -8,9 +9,7 @@ import weakref
 
 from absl.testing import absltest
 
-from gtrxl_tf.replay import dataset
 from gtrxl_tf.replay import replay_testing
-from gtrxl_tf.replay import reverb_writer
 from gtrxl_tf.replay import server_lost
 from gtrxl_tf.replay import staleness
 from gtrxl_tf.replay import unroll_queue
@@ -50,10 +49,8 @@ class UnrollQueueTest(absltest.TestCase):
     self.batches = _Batches()
     self.addCleanup(self.batches.lost.set)
     queue = unroll_queue.UnrollQueue(
-        'localhost:1', 1, staleness.Ledger(1), lambda: False, stall_seconds=60,
-        signature=None)
-    with mock.patch.object(dataset, 'unrolls', return_value=self.batches), (
-        mock.patch.object(reverb_writer, 'check_signature')):
+        'localhost:1', 1, staleness.Ledger(1), lambda: False, stall_seconds=60)
+    with mock.patch.object(unroll_queue, 'unrolls', return_value=self.batches):
       queue.connect()
     return queue
 
@@ -82,6 +79,29 @@ class UnrollQueueTest(absltest.TestCase):
     queue.abandon()
     self.batches.lost.set()
     self.assert_no_iterator_stays()
+
+  def test_unrolls_that_wait_while_none_comes_mean_that_the_connection_is_lost(self):
+    for length in 2, math.nan:
+      queue = self.connect()
+      queue._stall_seconds = 0.1  # pylint: disable=protected-access
+      with mock.patch.object(queue, 'length', side_effect=[0, length]):
+        with self.assertRaisesRegex(server_lost.ServerLost, f'^{length} unrolls wait'):
+          queue.next(lambda: False)
+
+
+@replay_testing.needs_reverb
+class CallTest(absltest.TestCase):
+
+  def test_a_call_in_time_returns_or_raises(self):
+    self.assertEqual(server_lost.call(lambda: 3, 'three'), 3)
+    with self.assertRaisesRegex(KeyError, 'door'):
+      server_lost.call(lambda: {}['door'], 'a door')
+
+  def test_a_call_that_does_not_return_is_abandoned(self):
+    released = threading.Event()
+    self.addCleanup(released.set)
+    with self.assertRaisesRegex(server_lost.ServerLost, '^no answer for 0 s: a door$'):
+      server_lost.call(released.wait, 'a door', seconds=0.2)
 
 
 if __name__ == '__main__':

@@ -11,9 +11,8 @@ import numpy as np
 import tensorflow as tf
 
 from gtrxl_tf import nests
-from gtrxl_tf.replay import deadline
+from gtrxl_tf.environments import optional
 from gtrxl_tf.replay import lazy_reverb as reverb
-from gtrxl_tf.replay import newest_item
 from gtrxl_tf.replay import server_lost
 from gtrxl_tf.settings import config
 
@@ -38,30 +37,26 @@ def _is_halved(variable: tf.Variable, half: bool) -> bool:
   return half and variable.trainable and variable.dtype == tf.float32
 
 
-def table(variables: Sequence[tf.Variable], half: bool = False) -> reverb.Table:
-  """Makes a table for the newest weights, their step, and whether the run ended.
+def vectors(weights: Sequence[tf.TensorSpec]) -> List[tf.TensorSpec]:
+  """Returns the specs of weights as `Values.read` packs them, a vector for each dtype."""
+  sizes = {}
+  for spec in weights:
+    sizes[spec.dtype] = sizes.get(spec.dtype, 0) + spec.shape.num_elements()
+  return [tf.TensorSpec([size], dtype) for dtype, size in sizes.items()]
 
-  Args:
-    variables: as for `specs`.
-    half: whether weights have 16 bits.
-  """
-  return newest_item.make(TABLE, [
-      tf.TensorSpec([], tf.int64), tf.TensorSpec([], tf.bool), *specs(variables, half)])
+
+def item_specs(weights: Sequence[tf.TensorSpec]) -> List[tf.TensorSpec]:
+  """Returns the specs of an item: its step, whether it is the last, and the vectors."""
+  return [tf.TensorSpec([], tf.int64), tf.TensorSpec([], tf.bool), *vectors(weights)]
 
 
 class Values:
   """The values of a network's variables, packed as `nests.Packing` does."""
 
   def __init__(self, variables: Sequence[tf.Variable], half: bool = False):
-    """Traces how to read and assign them.
-
-    Args:
-      variables: the network's variables.
-      half: whether weights have 16 bits on the way, see `specs`.
-    """
+    """Traces how to read and assign them; see `specs`."""
     variables = list(variables)
-    self.specs = specs(variables, half)
-    self.packing = packing = nests.Packing(self.specs)
+    packing = nests.Packing(specs(variables, half))
     self._read = tf.function(lambda: packing.pack([
         nests.to_half(v.value()) if _is_halved(v, half) else v.value()
         for v in variables]), autograph=False)
@@ -89,6 +84,26 @@ class Values:
     nests.free_attributes(tensors)
 
 
+def table_info(client: reverb.Client, table: str, timeout: int = _TIMEOUT) -> Any:
+  """Returns the `TableInfo` of a table.
+
+  `Client.server_info` also decodes the signatures of all tables, which takes ten times
+  as long, and actors ask before every unroll.
+  """
+  schema_pb2 = optional.load('reverb.cc.schema_pb2', 'online training', 'online')
+  with server_lost.converted():
+    tables = client._client.ServerInfo(timeout)  # pylint: disable=protected-access
+  return next(info for info in map(schema_pb2.TableInfo.FromString, tables)
+              if info.name == table)
+
+
+def sample(client: reverb.Client, table: str) -> List[Any]:
+  """Returns the columns of the item in a table of one."""
+  item, = server_lost.call(lambda: list(client.sample(table, emit_timesteps=False)),
+                           f'the server sends no {table}')
+  return [column[0] for column in item.data]  # Reverb returns a sequence of one.
+
+
 class WeightsChannel:
   """One end of the connection from a learner's network to an actor's.
 
@@ -103,13 +118,7 @@ class WeightsChannel:
 
   def __init__(self, address: str, variables: Sequence[tf.Variable],
                half: bool = False):
-    """Creates a channel that connects when it is first used.
-
-    Args:
-      address: the Reverb server's address.
-      variables: the network's variables.
-      half: whether weights have 16 bits on the way, see `specs`.
-    """
+    """Creates a channel, which connects when it is first used; see `specs`."""
     self._client = reverb.Client(address)
     self._values = Values(variables, half)
     self.finished = False
@@ -127,33 +136,18 @@ class WeightsChannel:
 
     Returns:
       Whether the server had lost the weights that this channel published before.
-
-    Raises:
-      ServerLost: the server does not answer.
     """
-    values = self._values.packing.unpack(self._values.read())
-    return self._insert([np.int64(step), np.bool_(finished), *values], _TIMEOUT)
+    return self._insert([np.int64(step), np.bool_(finished), *self._values.read()])
 
   def publish_again_if_lost(self, timeout: int = _TIMEOUT) -> bool:
-    """Repeats the last `publish` if the server no longer holds its weights.
+    """Repeats the last `publish` if the server has lost its weights; returns whether.
 
-    A restarted server holds nothing, or the weights of its last checkpoint. Actors
-    would act with those until newer ones are published, but a learner that refuses
-    unrolls of such weights never publishes newer ones. May be called from another
-    thread than `publish`.
-
-    Args:
-      timeout: seconds for the server to answer.
-
-    Returns:
-      Whether the weights were published again.
-
-    Raises:
-      ServerLost: as `publish`.
+    A server that was started again has none. Actors then wait for some, and a learner
+    without unrolls publishes none. May be called from another thread than `publish`.
     """
     return self._insert(None, timeout)
 
-  def _insert(self, values: Optional[List[Any]], timeout: int) -> bool:
+  def _insert(self, values: Optional[List[Any]], timeout: int = _TIMEOUT) -> bool:
     """Inserts values, or if None the newest ones again unless the server has them."""
     # Another thread may be in an insert that waits for its deadline.
     if not self._lock.acquire(timeout=timeout):
@@ -167,65 +161,32 @@ class WeightsChannel:
         if not lost:
           return False
         values = self._newest
-      deadline.call(lambda: self._client.insert(values, {TABLE: 1.0}),
-                    'the server takes no weights')
+      server_lost.call(lambda: self._client.insert(values, {TABLE: 1.0}),
+                       'the server takes no weights')
       # Not what the server counts now, which may include an insert by another channel.
       self._newest, self._published = values, before + 1
       return lost
-    except ValueError as error:
-      raise config.ConfigError(
-          f'the server at {self._client.server_address} is for weights of another '
-          f'network: {config.one_line(error)}') from error
+    except ValueError as error:  # A server with other settings, which `check` names.
+      raise server_lost.ServerLost(config.one_line(error)) from error
     finally:
       self._lock.release()
 
-  def _inserts(self, timeout: int) -> int:
-    """Returns how often weights were published; the server's checkpoints keep it."""
-    return self._info(timeout).rate_limiter_info.insert_stats.completed
-
-  def _info(self, timeout: int) -> Any:
-    """Returns the `TableInfo` of the weights."""
-    info = newest_item.table_info(self._client, TABLE, timeout)
-    if info is None:
-      raise config.ConfigError(
-          f'the server at {self._client.server_address} has no table {TABLE!r}')
-    return info
-
-  def step_at_server(self) -> Optional[int]:
-    """Returns the learner step of the server's weights; None if it has none.
-
-    It is for diagnosis only, because all weights are transferred.
-
-    Raises:
-      ServerLost: the server does not answer.
-    """
-    if not self._info(_TIMEOUT).current_size:
-      return None
-    step, *_ = newest_item.sample(self._client, TABLE)
-    return int(step)
+  def _inserts(self, timeout: int = _TIMEOUT) -> int:
+    """Returns how often weights were published."""
+    return table_info(
+        self._client, TABLE, timeout).rate_limiter_info.insert_stats.completed
 
   def receive(self) -> Optional[int]:
     """Assigns the newest weights to the variables.
 
     Returns:
       Their learner step, or None if nothing was published since the last call.
-
-    Raises:
-      ServerLost: the server does not answer.
     """
-    published = self._inserts(_TIMEOUT)
+    published = self._inserts()
     if published == self._received:
       return None
-    step, finished, *values = newest_item.sample(self._client, TABLE)
-    theirs = [f'{x.dtype}{list(x.shape)}' for x in values]
-    ours = [f'{x.dtype.name}{x.shape.as_list()}' for x in self._values.specs]
-    for i in range(max(len(theirs), len(ours))):
-      got, expected = (dict(enumerate(x)).get(i, 'nothing') for x in (theirs, ours))
-      if got != expected:
-        raise config.ConfigError(
-            f'the server at {self._client.server_address} has weights of another '
-            f'network: variable {i} is {got}: expected {expected} by these settings')
-    self._values.assign(self._values.packing.pack(values))
+    step, finished, *values = sample(self._client, TABLE)
+    self._values.assign(values)
     self._received = published
     self.finished = bool(finished)
     return int(step)

@@ -35,58 +35,44 @@ class UnrollWriter(abc.ABC):
   Separate items would have the same windows at the same time, at E times the cost.
 
   For a replay table items may overlap by more than a row: they begin every T - overlap
-  rows.
+  rows. Where there is no server, methods raise `ServerLost`.
   """
 
-  def __init__(self, row: unroll.Unroll, unroll_length: int, memory_length: int,
-               identity: Optional[int] = None, overlap: int = 0,
+  def __init__(self, layout: unroll.Layout, identity: Optional[int] = None,
                more_history: int = 0):
     """Creates a writer; `open` connects it.
 
     Args:
-      row: arrays or specs with the shapes and dtypes of a row.
-      unroll_length: T.
-      memory_length: M.
+      layout: what the processes of the run exchange.
       identity: the upper half of the items' ids, below 2**31; random if None.
-      overlap: the actions that consecutive items share, fewer than T.
       more_history: how many rows to keep beside those that an item refers to.
-
-    Raises:
-      ValueError: a length is not an integer, or is too small.
     """
-    unroll.columns(unroll_length, memory_length)  # Checks the lengths.
-    self._unroll_length = unroll_length
-    self._overlap = overlap
-    before = max(memory_length, 1) + more_history
+    self._layout = layout
+    self._unroll_length = layout.unroll_length
     blank = tree.map_structure(
-        lambda x: np.zeros(x.shape, tf.as_dtype(x.dtype).as_numpy_dtype), row)
-    self._blank = blank
-    self._leaves = [(leaf.shape, leaf.dtype) for leaf in tree.flatten(blank)]
+        lambda x: np.zeros(x.shape, tf.as_dtype(x.dtype).as_numpy_dtype), layout.row)
+    self._blank = {name: getattr(blank, name) for name in _OF_THE_NEXT_UNROLL}
     self._ends_unroll = [
         name not in _OF_THE_NEXT_UNROLL
-        for name, column in zip(row._fields, row) for _ in tree.flatten(column)]
+        for name, column in blank._asdict().items() for _ in tree.flatten(column)]
+    before = layout.before + more_history
     self.history = collections.deque([blank] * before, maxlen=before)
     if identity is None:
       identity = int(np.random.default_rng().integers(2**31))
     self._next_id = identity << 32
     self._rows = 0  # Rows of the current unroll.
     self._half_row = False  # True if `end_unroll` wrote a part of the next row.
-    self._checked = False  # True once a row of this stream was compared by name.
 
   def open(self) -> None:
     """Connects, or reconnects after an error.
 
     The new stream begins with the last rows of the old one, so that memory survives.
     An unfinished unroll is lost.
-
-    Raises:
-      ServerLost: there is no server.
     """
     self.close()
     self._begin([tree.flatten(row) for row in self.history])
     self._rows = 0
     self._half_row = False
-    self._checked = False
 
   @property
   def starts_unroll(self) -> bool:
@@ -94,22 +80,11 @@ class UnrollWriter(abc.ABC):
     return self._rows in (0, self._unroll_length)
 
   def append(self, row: unroll.Unroll) -> bool:
-    """Writes a row, and sets its `unroll_id`.
-
-    Returns:
-      Whether the row completed an item.
-
-    Raises:
-      ValueError: the row's structure, shapes or dtypes are not those given to the
-        constructor. The row is not written; the caller may continue with others.
-      ServerLost: the connection is broken.
-    """
-    leaves = self._checked_leaves(row)
+    """Writes a row, and sets its `unroll_id`; returns whether it completed an item."""
     complete = self._rows == self._unroll_length
-    unroll_id = np.int64(self._next_id - self._half_row)
-    leaves[-1] = unroll_id
-    # The history has it even if writing fails: `open` writes it again.
-    self.history.append(row._replace(unroll_id=unroll_id))
+    row = row._replace(unroll_id=np.int64(self._next_id - self._half_row))
+    self.history.append(row)  # Even if writing fails: `open` writes it again.
+    leaves = tree.flatten(row)
     if self._half_row:
       leaves = [None if written else leaf
                 for leaf, written in zip(leaves, self._ends_unroll)]
@@ -118,48 +93,26 @@ class UnrollWriter(abc.ABC):
       self._create_item()
       self._next_id += 1
     self._half_row = False
-    self._rows = 1 + (self._overlap if complete else self._rows)
+    self._rows = 1 + (self._layout.overlap if complete else self._rows)
     return complete
 
   def end_unroll(self, row: unroll.Unroll) -> None:
     """Writes the item that the next row completes, before the policy acts in that row.
 
     It may be called where `starts_unroll` is true, unless the stream has just begun.
-    `append` comes next, with the entire row.
-
-    Args:
-      row: as for `append`. What the policy adds is not read: `action`, `policy`,
-        `record`, `task` and `target_step`.
-
-    Raises:
-      ValueError: as `append`, or the next row does not complete an item.
-      ServerLost: as `append`.
+    `append` comes next, with the entire row. What the policy adds to a row is not read:
+    `action`, `policy`, `record`, `task` and `target_step`.
     """
     if self._rows != self._unroll_length or self._half_row:
       raise ValueError(f'{self._rows} rows of the unroll are written: expected '
                        f'{self._unroll_length}, and one call of `end_unroll`')
-    leaves = self._checked_leaves(row._replace(
-        **{name: getattr(self._blank, name) for name in _OF_THE_NEXT_UNROLL}))
-    leaves[-1] = np.int64(self._next_id)
+    row = row._replace(unroll_id=np.int64(self._next_id), **self._blank)
     self._write([leaf if ends else None
-                 for leaf, ends in zip(leaves, self._ends_unroll)], partial=True)
+                 for leaf, ends in zip(tree.flatten(row), self._ends_unroll)],
+                partial=True)
     self._half_row = True
     self._create_item()
     self._next_id += 1
-
-  def _checked_leaves(self, row: unroll.Unroll) -> List[np.ndarray]:
-    """Returns the row as a flat list. Only a stream's first row is compared by name."""
-    leaves = tree.flatten(row)
-    found = [(getattr(leaf, 'shape', None), getattr(leaf, 'dtype', None))
-             for leaf in leaves]
-    is_unroll = isinstance(row, unroll.Unroll)
-    if not (self._checked and is_unroll and found == self._leaves):
-      misfit = (unroll.misfit(row, self._blank) if is_unroll
-                else f'it has type {type(row).__name__}: expected Unroll')
-      if misfit:
-        raise ValueError(f'a row does not fit the unrolls: {misfit}')
-      self._checked = True
-    return leaves
 
   @abc.abstractmethod
   def wait(self, timeout_ms: int) -> bool:
@@ -168,9 +121,6 @@ class UnrollWriter(abc.ABC):
     Returns:
       True, or False after the time-out, because the queue is full or the server is
       gone. The caller may try again.
-
-    Raises:
-      ServerLost: the connection is broken.
     """
 
   @property

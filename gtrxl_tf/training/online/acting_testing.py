@@ -179,11 +179,7 @@ class ActingTestCase(parameterized.TestCase):
     return thread
 
   def start_server(self):
-    experiment = self.experiment
-    self.server = server.serve(
-        self.port, experiment.row_spec(), experiment.unroll_length,
-        experiment.memory_length, experiment.queue_size, self.network.variables,
-        half_weights=experiment.half_transfer)
+    self.server = server.serve(self.port, self.experiment.layout)
     self.addCleanup(self.server.stop)
 
   def publish(self, step):

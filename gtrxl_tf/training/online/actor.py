@@ -19,7 +19,6 @@ from gtrxl_tf.settings import seeds
 from gtrxl_tf.training import gauges as gauges_lib
 from gtrxl_tf.training import rollout
 from gtrxl_tf.training import watchdog
-from gtrxl_tf.training.online import agreement
 from gtrxl_tf.training.online import experiment as experiment_lib
 from gtrxl_tf.training.online import reconnect
 from gtrxl_tf.training.online import unroll_stream
@@ -188,7 +187,7 @@ class Actor:
 
   def _connect(self) -> None:
     with self._watchdog.waiting_for('the server, to connect'):
-      agreement.check_server(self._replay, self._experiment.settings)
+      self._replay.check(self._experiment.settings)
       self._channel = self._replay.weights(self._network.variables)
     waiting = time.monotonic()
     with self._watchdog.waiting_for('a learner, which has published no weights'):
@@ -279,7 +278,9 @@ class Actor:
 
   def _blocked(self, wait_ms: int) -> str:
     """Takes newer weights, and returns what to wait for before the next unroll."""
-    return self._stream.blocked(self._rollout.seen, self._receive, wait_ms)
+    in_queue = self._writer.wait(wait_ms)
+    self._receive()
+    return self._stream.blocked(self._rollout.seen, in_queue)
 
   def _wait(self) -> None:
     """Waits until the next unroll may begin, and takes newer weights."""

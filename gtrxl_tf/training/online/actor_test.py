@@ -125,25 +125,6 @@ class ActorTest(acting_testing.ActingTestCase):
       self.assert_learner_agrees(batch)
     self.assertEqual(batch.target_step.numpy().item(), 2)
 
-  def next_unroll(self, at_least):
-    """The number of the actor's next unroll, once it has not changed for a second."""
-    before, deadline = None, time.time() + 60
-    while time.time() < deadline and (
-        before != self.actor._writer._next_id or before < at_least):
-      before = self.actor._writer._next_id
-      time.sleep(1)
-    return before
-
-  @pytest.mark.long
-  def test_an_actor_waits_while_the_queue_is_full(self):
-    self.start(_experiment(_CORES['memoryless']))
-    batches = self.batches()
-    next(batches)
-    full = self.next_unroll(1)
-    next(batches)
-    next(batches)
-    self.assertEqual(self.next_unroll(full + 2), full + 2)
-
   @pytest.mark.medium
   def test_an_actor_waits_for_newer_weights_if_told(self):
     self.check_waiting('memoryless')
@@ -163,13 +144,6 @@ class ActorTest(acting_testing.ActingTestCase):
       self.publish(step=1)
       self.assertEqual(self.steps_of_the_next(1), [1])
     self.assertEqual(self.ledger.duplicate, 0)
-
-  @pytest.mark.medium
-  def test_an_actor_plays_several_unrolls_with_the_same_weights_if_told(self):
-    self.start(_waiting_experiment('lstm', 3))
-    self.assertEqual(self.steps_of_the_next(3), [0, 0, 0])
-    self.publish(1)
-    self.assertEqual(self.steps_of_the_next(3), [1, 1, 1])
 
   @pytest.mark.medium
   def test_an_actor_does_not_wait_forever_for_newer_weights(self):

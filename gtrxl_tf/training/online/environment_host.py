@@ -1,18 +1,17 @@
 """An environment host: steps environments for which an inference server acts."""
 
-import contextlib
-import random
+import json
+import select
 import socket
 import time
-from typing import Any, Callable, List, Optional, Sequence, Tuple
+from typing import Any, Callable, List, Optional, Sequence
 
-from absl import logging
 import numpy as np
-import tensorflow as tf
 import tree
 
 from gtrxl_tf import environments
-from gtrxl_tf import nests
+from gtrxl_tf.replay import connection
+from gtrxl_tf.replay import mapped
 from gtrxl_tf.replay import server_lost
 from gtrxl_tf.settings import config
 from gtrxl_tf.settings import differences
@@ -20,129 +19,104 @@ from gtrxl_tf.settings import seeds
 from gtrxl_tf.training import gauges as gauges_lib
 from gtrxl_tf.training import watchdog
 from gtrxl_tf.training.online import actor
-from gtrxl_tf.training.online import agreement
 from gtrxl_tf.training.online import experiment as experiment_lib
 from gtrxl_tf.training.online import inference_call
 from gtrxl_tf.training.online import reconnect
 
-# A call waits this long for its answer. The server answers as soon as the policy has
-# acted, or at once if the actor must wait, and the same call may be made again.
-_CALL_MS = 30_000
-_CONNECT_MS = 2_000
+_CONNECT_SECONDS = 10.0
 _MAX_WAIT = 4.0  # Seconds, until another attempt to connect.
-# A server that was never there is no cause for a warning for this long: it is started
-# at the same time, and compiles before it listens.
+# There is no warning in the first seconds: the server is started at the same time, and
+# compiles before it listens.
 _COMPILES = 60.0
-# How long actors that must wait pause between calls: longer each time.
-_PAUSES = 0.001, 0.05
-
-# The errors of a call to a server that is gone, and their codes.
-_LOST = (tf.errors.AbortedError, tf.errors.CancelledError,
-         tf.errors.DeadlineExceededError, tf.errors.UnavailableError)
-_LOST_CODES = (tf.errors.ABORTED, tf.errors.CANCELLED, tf.errors.DEADLINE_EXCEEDED,
-               tf.errors.UNAVAILABLE)
-
-
-def _values(calls: List[Any]) -> List[np.ndarray]:
-  """Waits for the answer to a call, which it removes from a list of one.
-
-  Once the list is empty, nothing but this function has the call, and it is deleted here.
-  If an error kept it until garbage is collected while a function is traced, TensorFlow
-  would make its deletion an operation of that function.
-  """
-  call, values = calls.pop(), []
-  try:
-    code, message = (x.numpy() for x in call.get_error())
-    if code:
-      line = config.one_line(Exception(message.decode()))
-      if int(code) in _LOST_CODES:
-        raise server_lost.ServerLost(line)
-      raise actor.ActingFailed(f'the inference server failed: {line}')
-    values = call.get_value()
-    return [x.numpy() for x in values]
-  finally:
-    nests.free_attributes([*values, *vars(call).values()])
-    del call
+_LOOK_SECONDS = 0.5  # Between two looks whether to stop, while no answer comes.
 
 
 class _Actor:
-  """A batch of environments, and the call that is made for it."""
+  """A batch of environments, and its connection to the server."""
 
   def __init__(self, experiment: experiment_lib.OnlineExperiment, index: int, start: int):
-    self.index = index
+    self._index = index
     num = experiment.environments_per_actor
     self._environment = experiment.make_environments(
         num, seeds.Stream.ACTING, index, start, first=index * num)
     self._random = np.random.default_rng([experiment.seed, 2 + index, start])
     self._most = experiment.max_head_start
     self._action_spec = inference_call.action_spec(experiment)
-    self._specs = [tf.TensorSpec([], tf.string), *tf.nest.flatten(self._action_spec)]
-    self._call: Optional[Any] = None
-    self._arguments: List[tf.Tensor] = []
-    self.reset()
+    self._question, self._answer = (
+        inference_call.question(experiment), inference_call.answer(experiment))
+    self._socket: Optional[socket.socket] = None
 
-  def reset(self) -> None:
-    """Begins a session, with new episodes in all environments."""
-    self._session = random.getrandbits(62)
-    self._number = 0
+  def connect(self, address: str, settings: Optional[differences.Settings]) -> None:
+    """Connects to the server, and begins new episodes in all environments."""
+    host, _, port = address.rpartition(':')
+    self._socket = socket.create_connection((host.strip('[]'), int(port)),
+                                            _CONNECT_SECONDS)
+    self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    self._socket.sendall(inference_call.HELLO.pack(
+        inference_call.MAGIC, self._index, *map(
+            mapped.size, (self._question, self._answer))))
+    magic, length = inference_call.LENGTH.unpack(
+        inference_call.receive(self._socket, inference_call.LENGTH.size))
+    if magic != inference_call.MAGIC:
+      raise config.ConfigError(
+          f'no inference server, but something else answers at {address}: {magic}')
+    told = json.loads(inference_call.receive(self._socket, length))
+    if settings is not None and told['settings']:
+      connection.compare(f'the inference server at {address}', settings,
+                         differences.from_json(told['settings']))
+    if told['refused']:
+      raise config.ConfigError(told['refused'])
+    if told['busy']:
+      raise server_lost.ServerLost(told['busy'])
     self._seen = self._environment.reset(self._random.integers(
         self._most, size=self._environment.num_environments, endpoint=True))
 
-  def step(self, actions: Sequence[np.ndarray]) -> None:
-    """Steps the environments."""
-    self._seen = self._environment.step(
-        tree.unflatten_as(self._action_spec, actions))
-    self._number += 1
+  def fileno(self) -> int:
+    """Returns what `select` waits for."""
+    return self._socket.fileno()
 
-  def call(self, client: Any) -> None:
-    """Makes a call, whose answer `answer` waits for."""
-    numbers = np.array([self.index, self._session, self._number])
-    self._arguments = [tf.constant(x) for x in (numbers, *tree.flatten(self._seen))]
-    self._call = client.call(
-        inference_call.ACT, self._arguments, self._specs, _CALL_MS)
+  def send(self) -> None:
+    """Sends the time steps."""
+    buffer = bytearray(mapped.size(self._question))
+    arrays = mapped.arrays(buffer, self._question)
+    for array, leaf in zip(arrays, tree.flatten(self._seen)):
+      array[:] = leaf
+    self._socket.sendall(buffer)
 
-  def answer(self) -> Tuple[bytes, List[np.ndarray]]:
-    """Returns what the answer says, and the actions.
+  def step(self) -> bool:
+    """Steps the environments by the server's answer; returns whether the run is over."""
+    buffer = inference_call.receive(self._socket, mapped.size(self._answer))
+    (over,), *actions = mapped.arrays(buffer, self._answer)
+    if not over:
+      self._seen = self._environment.step(tree.unflatten_as(self._action_spec, actions))
+    return bool(over)
 
-    Raises:
-      ServerLost: there is no answer.
-      actor.ActingFailed: the server cannot answer.
-    """
-    call = [self._call]
-    self._call = None
-    try:
-      says, *actions = _values(call)
-      return says, actions
-    finally:
-      nests.free_attributes(self._arguments)
-
-  def finish(self) -> None:
-    """Waits for the answer to a call that was made."""
-    if self._call is not None:
-      with contextlib.suppress(server_lost.ServerLost, actor.ActingFailed):
-        self.answer()
+  def disconnect(self) -> None:
+    """Ends the connection."""
+    if self._socket is not None:
+      self._socket.close()
 
   def close(self) -> None:
-    """Closes the environments."""
+    """Ends the connection, and closes the environments."""
+    self.disconnect()
     self._environment.close()
 
 
 class EnvironmentHost:
   """Steps the environments of several actors, for which an inference server acts.
 
-  While the call of one actor is answered, the host steps the environments of the next.
-  It makes no network and takes no weights. An environment that is slower than the
-  network has a core for itself if each process has one actor.
+  While one actor waits for its answer, the host steps the environments of the next. It
+  makes no network and takes no weights. An environment that is slower than the network
+  has a core for itself if each process has one actor.
 
-  If the server is lost, the actors make the same calls again until it answers. After a
-  short fault of the network their episodes go on. A new server knows nothing of them:
-  they then begin new episodes, and the rest of the earlier ones is in no unroll.
+  If the server is lost, the host connects again. The actors then begin new episodes, and
+  the rest of the earlier ones is in no unroll.
   """
 
   def __init__(self, experiment: experiment_lib.OnlineExperiment, address: str,
                indices: Sequence[int], should_stop: Callable[[], bool], start: int = 0,
                gauges: Optional[gauges_lib.Gauges] = None):
-    """Makes the environments, and begins their first episodes.
+    """Makes the environments.
 
     Args:
       experiment: the experiment of the run.
@@ -152,14 +126,13 @@ class EnvironmentHost:
       start: the number of this start; with the run's seed it decides the episodes.
       gauges: shows the counts to Prometheus.
     """
-    inference_call.check_size(experiment)
     self._experiment = experiment
     self._address = address
     self._should_stop = should_stop
     self._actors = [_Actor(experiment, index, start) for index in indices]
     self._finished = False
     self._gauges = gauges or gauges_lib.Gauges('actor')
-    self._counts = dict(environment_steps=0, resets=0, reconnections=-1)
+    self._counts = dict(environment_steps=0, reconnections=-1)
     self._watchdog = watchdog.Watchdog(experiment.stall_seconds, self._describe)
     self._watchdog.waits_for = 'its environments'
 
@@ -167,11 +140,13 @@ class EnvironmentHost:
     """Steps environments until told to stop or the run is over.
 
     Raises:
-      actor.ActingFailed: an environment failed, or the server cannot act in it.
+      actor.ActingFailed: an environment failed.
     """
     try:
       with self._watchdog:
         self._play_until_ended()
+    except environments.EnvironmentFailed as error:
+      raise actor.ActingFailed(config.one_line(error)) from error
     finally:
       for one in self._actors:
         one.close()
@@ -182,18 +157,16 @@ class EnvironmentHost:
         'actor', self._address, self._ended, 'inference server', _MAX_WAIT)
     while not self._ended():
       try:
-        with self._watchdog.waiting_for('the inference server, to connect'):
-          client = self._connect()
-        self._play(client, backoff)
-      except server_lost.ServerLost as error:
-        client = None  # This ends its connection too, see `_connect`.
+        self._connect()
+        self._play(backoff)
+      except (server_lost.ServerLost, OSError) as error:
+        for one in self._actors:
+          one.disconnect()
         with self._watchdog.waiting_for('the inference server, which does not answer'):
           if self._counts['reconnections'] < 0 and time.monotonic() - began < _COMPILES:
-            time.sleep(_PAUSES[1])
+            time.sleep(0.05)
           else:
             backoff.wait(error)
-      except environments.EnvironmentFailed as error:
-        raise actor.ActingFailed(config.one_line(error)) from error
 
   def _ended(self) -> bool:
     self._watchdog.alive()
@@ -204,85 +177,28 @@ class EnvironmentHost:
     return (f'actor: no step for {seconds:.0f} s, with the inference server at '
             f'{self._address}: it waits for {self._watchdog.waits_for}')
 
-  def _connect(self) -> Any:
-    """Returns a client of the server, after a check that it has the same settings."""
-    host, _, port = self._address.rpartition(':')
-    try:
-      # TensorFlow keeps the connection of a client that finds no server. Later clients
-      # share it, and gRPC tries it more and more rarely.
-      socket.create_connection(
-          (host.strip('[]'), int(port)), _CONNECT_MS / 1000).close()
-    except OSError as error:
-      raise server_lost.ServerLost(error.strerror or str(error)) from error
-    try:
-      client = tf.distribute.experimental.rpc.Client.create(
-          'grpc', self._address, f'{self._address} {random.getrandbits(62)}',
-          _CONNECT_MS)
-      text, = _values([client.call(
-          inference_call.SETTINGS, [], [tf.TensorSpec([], tf.string)], _CALL_MS)])
-    except _LOST as error:
-      raise server_lost.ServerLost(config.one_line(error)) from error
-    except tf.errors.OpError as error:
-      raise config.ConfigError(
-          f'no inference server, but something else answers at {self._address}: '
-          f'{config.one_line(error)}') from error
-    theirs = differences.from_json(text.decode())
-    ours = self._experiment.settings
-    if ours is not None and theirs:
-      agreement.compare(f'the inference server at {self._address}', ours, theirs)
-    self._counts['reconnections'] += 1
-    return client
-
-  def _play(self, client: Any, backoff: reconnect.Backoff) -> None:
-    """Plays with a server until it is lost, or until the end.
-
-    No call is left without an answer: TensorFlow crashes if a client is deleted before.
-    """
-    try:
-      self._play_on(client, backoff)
-    finally:
+  def _connect(self) -> None:
+    with self._watchdog.waiting_for('the inference server, to connect'):
       for one in self._actors:
-        one.finish()
+        one.connect(self._address, self._experiment.settings)
+    self._counts['reconnections'] += 1
 
-  def _play_on(self, client: Any, backoff: reconnect.Backoff) -> None:
+  def _play(self, backoff: reconnect.Backoff) -> None:
+    """Plays with a server until it is lost, or until the end."""
     for one in self._actors:
-      one.call(client)
-    pause = _PAUSES[0]
-    playing = list(self._actors)
+      one.send()
+    playing: List[Any] = list(self._actors)
     while playing and not self._should_stop():
       self._watchdog.alive()
-      stepped = False
-      for one in list(playing):
-        says, actions = one.answer()
-        if says == inference_call.ACTED:
-          self._step(one, actions)
-          stepped = True
-        elif says == inference_call.RESET:
-          logging.info('actor %d: the inference server is another one: new episodes',
-                       one.index)
-          one.reset()
-          self._counts['resets'] += 1
-        elif says == inference_call.FINISHED:
+      with self._watchdog.waiting_for('the inference server'):
+        answered, _, _ = select.select(playing, [], [], _LOOK_SECONDS)
+      for one in answered:
+        if one.step():
           self._finished = True
           playing.remove(one)  # The server waits until it has told the others, too.
           continue
-        elif says.startswith(inference_call.REFUSED):
-          raise config.ConfigError(
-              says.removeprefix(inference_call.REFUSED).decode())
-        else:
-          self._watchdog.waits_for = says.decode()
-        one.call(client)
-      if stepped:
-        pause = _PAUSES[0]
+        one.send()
         backoff.reset()
-      else:
-        time.sleep(pause)
-        pause = min(2 * pause, _PAUSES[1])
-
-  def _step(self, one: _Actor, actions: Sequence[np.ndarray]) -> None:
-    self._watchdog.waits_for = 'its environments'
-    one.step(actions)
-    self._watchdog.waits_for = 'the inference server'
-    self._watchdog.progress()
-    self._counts['environment_steps'] += self._experiment.environments_per_actor
-    self._gauges.show(self._counts)
+        self._watchdog.progress()
+        self._counts['environment_steps'] += self._experiment.environments_per_actor
+        self._gauges.show(self._counts)

@@ -13,7 +13,6 @@ from gtrxl_tf.training import metrics_csv
 from gtrxl_tf.training import run_folder
 from gtrxl_tf.training import tensorboard
 from gtrxl_tf.training import watchdog
-from gtrxl_tf.training.online import agreement
 from gtrxl_tf.training.online import experiment as experiment_lib
 from gtrxl_tf.training.online import reconnect
 
@@ -85,7 +84,7 @@ class OnlineEvaluator:
     while not (self._told_to_stop() or (channel and channel.finished)):
       try:
         if channel is None:
-          agreement.check_server(self._replay, self._experiment.settings)
+          self._replay.check(self._experiment.settings)
           channel = self._replay.weights(self._network.variables)
         step = channel.receive()
         backoff.reset()

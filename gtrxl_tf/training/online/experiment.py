@@ -160,9 +160,14 @@ class OnlineExperiment(experiment.Experiment):
           'of OnlineExperiment.num_actors x OnlineExperiment.environments_per_actor = '
           f'{num_actors} x {environments_per_actor}, so that every task has the same '
           'share of the data')
-    if batches_per_weights:
-      _check_shares(batches_per_weights, batch_size, environments_per_actor, num_actors,
-                    num_minibatches)
+    items = (batches_per_weights or 0) * batch_size // environments_per_actor
+    if items % num_actors:
+      raise config.ConfigError(
+          f'OnlineExperiment.num_actors = {num_actors}: expected a divisor of '
+          'OnlineExperiment.batches_per_weights x OnlineExperiment.batch_size / '
+          f'OnlineExperiment.environments_per_actor = {batches_per_weights} x {batch_size} '
+          f'/ {environments_per_actor} = {items}, so that all actors make equally many '
+          'unrolls before they wait')
     if inference and (inference.max_batch or math.inf) < environments_per_actor:
       raise config.ConfigError(
           f'Inference.max_batch = {inference.max_batch}: expected at least '
@@ -189,8 +194,7 @@ class OnlineExperiment(experiment.Experiment):
     self.new_items = new_unrolls // environments_per_actor  # For each learner step.
     self.queue_size = queue_batches * self.new_items
     self.batches_per_weights = batches_per_weights
-    self.unrolls_per_weights = batches_per_weights and (
-        batches_per_weights * self.items_per_batch // num_actors)
+    self.unrolls_per_weights = items // num_actors or None
     self.stall_seconds = stall_seconds
     self.half_transfer = transfer_dtype == 'bfloat16'
     self.transport = transport
@@ -335,7 +339,7 @@ class OnlineExperiment(experiment.Experiment):
 
   def unroll_signature(self) -> unroll.Unroll:
     """Returns the specs of an item of the queue."""
-    return unroll.signature(self.row_spec(), self.unroll_length, self.memory_length)
+    return self.layout.signature
 
   def make_batch(self, agent: agent_lib.OnlineAgent) -> Any:
     """Makes one unroll of zeros, `[1, time, ...]`, as the agent's loss takes it."""
@@ -387,26 +391,3 @@ def _check_replay(replay: prioritized.Replay, new_unrolls: int, unroll_length: i
     raise config.ConfigError(
         f'OnlineExperiment.environment_steps = {environment_steps}: expected at least '
         f'{first}, the steps of Replay.min_unrolls = {replay.min_unrolls}')
-
-
-def _check_shares(batches: int, batch_size: int, environments: int, num_actors: int,
-                  num_minibatches: int) -> None:
-  """Refuses actors that cannot share the unrolls of `batches` batches equally."""
-  items = batches * batch_size // environments
-  if items % num_actors == 0:
-    return
-  divisors = [x for x in range(1, items + 1) if items % x == 0]
-  nearest = {max(x for x in divisors if x < num_actors),
-             min((x for x in divisors if x > num_actors), default=items)}
-  # Sizes that fit are multiples of this: each actor makes equally many whole items, and
-  # minibatches are whole.
-  step = math.lcm(
-      environments * num_actors // math.gcd(num_actors, batches), num_minibatches)
-  raise config.ConfigError(
-      f'OnlineExperiment.num_actors = {num_actors}: expected a divisor of '
-      'OnlineExperiment.batches_per_weights x OnlineExperiment.batch_size / '
-      'OnlineExperiment.environments_per_actor = '
-      f'{batches} x {batch_size} / {environments} = {items}, so that all actors make '
-      'equally many unrolls before they wait: '
-      f'{" or ".join(map(str, sorted(nearest)))}; '
-      f'or OnlineExperiment.batch_size = {math.ceil(batch_size / step) * step}')

@@ -1,41 +1,32 @@
-"""The calls between an inference server and the processes that step environments.
+"""What an inference server and the processes that step environments send each other.
 
-A call has the time steps of the E environments of an actor, and returns their actions.
-Before the time steps it has three numbers: the actor's index; its session, a random
-number; and how many calls of the session came before. A session begins with its
-environments' first steps. The same call may be made again if its answer was lost: the
-server does not act twice. A server that does not know the session, because it was
-started again, says `RESET`. The actor then resets its environments and begins another
-session.
+An actor, a batch of E environments, has a connection. It sends `HELLO`, and gets the
+length of a text and the text, JSON: the server's `settings`, and why it is `refused` or
+`busy`, if it is. It then sends its time steps again and again, and gets actions for each.
+Both are arrays one after the other, of shapes that both sides know.
 """
 
-import math
-from typing import Any
+import socket
+import struct
+from typing import Any, List
 
+import numpy as np
 import tensorflow as tf
 
 from gtrxl_tf import environments
 from gtrxl_tf.networks import tensor_specs
-from gtrxl_tf.settings import config
+from gtrxl_tf.replay import mapped
 from gtrxl_tf.training.online import experiment as experiment_lib
 
-# The server's methods.
-ACT = 'act'            # Steps the policy for an actor.
-SETTINGS = 'settings'  # Takes nothing, and returns the server's settings as JSON, or ''.
-
-# What an answer says first, as bytes. Any other text is what the actor waits for: the
-# server did not act, and the actor makes the same call again.
-ACTED = b''
-RESET = b'reset'
-FINISHED = b'finished'  # The run is over.
-REFUSED = b'refused: '  # Followed by the reason.
-
-_MAX_BYTES = int(3.9 * 2**20)  # For time steps; gRPC's limit for a call is 4 MiB.
+# What it is, the actor's index, and the bytes of the time steps and of an answer.
+HELLO = struct.Struct('!8sqqq')
+MAGIC = b'gtrxlact'
+LENGTH = struct.Struct('!8sq')  # `MAGIC`, and the length of the text.
 
 
 def seen_spec(experiment: experiment_lib.OnlineExperiment
               ) -> environments.BatchedTimeStep:
-  """Returns the specs of a call's time steps, `[E, ...]`. The graph does not know E."""
+  """Returns the specs of an actor's time steps, `[E, ...]`, with any E."""
   scalar = tf.TensorSpec([], tf.float32)
   return tensor_specs.with_batch(environments.BatchedTimeStep(
       step_type=tf.TensorSpec([], tf.int32), reward=scalar, discount=scalar,
@@ -43,20 +34,34 @@ def seen_spec(experiment: experiment_lib.OnlineExperiment
       episode_return=scalar, episode_success=scalar))
 
 
-def check_size(experiment: experiment_lib.OnlineExperiment) -> None:
-  """Checks that the calls are within the fixed limit of TensorFlow's RPC."""
-  num = experiment.environments_per_actor
-  size = num * sum(math.prod(spec.shape[1:]) * spec.dtype.size
-                   for spec in tf.nest.flatten(seen_spec(experiment)))
-  if size > _MAX_BYTES:
-    expected = (f'at most {num * _MAX_BYTES // size}' if size <= num * _MAX_BYTES
-                else 'smaller observations')
-    raise config.ConfigError(
-        f'OnlineExperiment.environments_per_actor = {num}: their time steps have '
-        f'{size / 2**20:.1f} MiB, and a call to an inference server has at most '
-        f'{_MAX_BYTES / 2**20:.1f}; expected {expected}')
-
-
 def action_spec(experiment: experiment_lib.OnlineExperiment) -> Any:
-  """Returns the specs of an answer's actions, `[E, ...]`."""
+  """Returns the specs of an answer's actions, `[E, ...]`, with any E."""
   return tensor_specs.with_batch(tensor_specs.tensor_specs(experiment.action_spec))
+
+
+def question(experiment: experiment_lib.OnlineExperiment) -> List[mapped.Spec]:
+  """Returns the arrays that an actor sends."""
+  return _arrays(seen_spec(experiment), experiment.environments_per_actor)
+
+
+def answer(experiment: experiment_lib.OnlineExperiment) -> List[mapped.Spec]:
+  """Returns the arrays that it gets: whether the run is over, and actions."""
+  return [([1], np.int32),
+          *_arrays(action_spec(experiment), experiment.environments_per_actor)]
+
+
+def _arrays(nest: Any, num: int) -> List[mapped.Spec]:
+  return [([num, *spec.shape[1:]], spec.dtype.as_numpy_dtype)
+          for spec in tf.nest.flatten(nest)]
+
+
+def receive(connection: socket.socket, size: int) -> bytearray:
+  """Receives a number of bytes; raises an `OSError` if the connection ends before."""
+  buffer = bytearray(size)
+  left = memoryview(buffer)
+  while left:
+    count = connection.recv_into(left)
+    if not count:
+      raise ConnectionResetError('the connection was closed')
+    left = left[count:]
+  return buffer

@@ -1,9 +1,10 @@
-"""Tests of inference servers and environment hosts: RPC, replay and learner agree."""
+"""Tests of inference servers and environment hosts: both, replay and learner agree."""
 
 # pylint: disable=protected-access
 
 from concurrent import futures
 import itertools
+import socket
 import threading
 import time
 from unittest import mock
@@ -11,25 +12,26 @@ from unittest import mock
 from absl.testing import absltest
 from absl.testing import parameterized
 import dm_env
-from dm_env import specs
 import grpc
 import numpy as np
 import portpicker
 import pytest
 
 from gtrxl_tf.environments import t_maze
+from gtrxl_tf.replay import connection
+from gtrxl_tf.replay import mapped
 from gtrxl_tf.replay import replay_testing
+from gtrxl_tf.replay import staleness
 from gtrxl_tf.settings import config
 from gtrxl_tf.training.online import acting_testing
 from gtrxl_tf.training.online import actor as actor_lib
 from gtrxl_tf.training.online import batched_policy
 from gtrxl_tf.training.online import environment_host
 from gtrxl_tf.training.online import inference
-from gtrxl_tf.training.online import inference_actors
 from gtrxl_tf.training.online import inference_call
 from gtrxl_tf.training.online import placement
 
-_CORES, _E = acting_testing.CORES, acting_testing.E
+_CORES, _E, _T = acting_testing.CORES, acting_testing.E, acting_testing.T
 _NUM = 2  # Actors.
 
 
@@ -42,15 +44,13 @@ class InferenceTest(acting_testing.ActingTestCase):
   """Tests of `ActingTestCase` where a server acts for the actors of a host."""
 
   def start_actor(self):
-    # A server that stops in this process leaves calls without an answer.
-    self.enter_context(mock.patch.object(environment_host, '_CALL_MS', 5_000))
     self.rpc_port = portpicker.pick_unused_port()
     self.start_inference()
     self.host = self.make_host()
     self.thread = self.start_thread(self.host.run)
 
   def make_host(self, indices=range(_NUM), experiment=None):
-    deadline = time.time() + 180
+    deadline = time.time() + 400
     return environment_host.EnvironmentHost(
         experiment or self.experiment, f'localhost:{self.rpc_port}', indices,
         lambda: self.stop.is_set() or time.time() > deadline)
@@ -88,7 +88,7 @@ class InferenceTest(acting_testing.ActingTestCase):
     self.assertLen(writers, _NUM)
     self.assertGreater(len(set(steps)), 3)
     self.assertEqual(self.ledger.duplicate, 0)
-    counts = self.inference._policy.counts()
+    counts = self.inference._policy.counts
     self.assertGreater(counts['rows'], _E * counts['batches'])
 
   @pytest.mark.long
@@ -130,7 +130,7 @@ class InferenceTest(acting_testing.ActingTestCase):
       self.assert_learner_agrees(batch)
     for batch in itertools.islice(batches, 6):
       self.assert_learner_agrees(batch)
-    self.assertEqual(self.host._counts['resets'], _NUM)
+    self.assertEqual(self.host._counts['reconnections'], 1)
     self.assertEqual(self.ledger.duplicate, 0)
 
   @replay_testing.needs_reverb
@@ -149,7 +149,7 @@ class InferenceTest(acting_testing.ActingTestCase):
       self.assert_learner_agrees(batch)
       if batch.target_step.numpy().item() == 2:
         break
-    self.assertEqual(self.host._counts['resets'], 0)  # Its episodes went on.
+    self.assertEqual(self.host._counts['reconnections'], 0)  # Its episodes went on.
 
   def refused(self, run):
     """Runs a host in this thread until it raises an error; returns the error."""
@@ -188,18 +188,6 @@ class InferenceTest(acting_testing.ActingTestCase):
                      '^environment 0, episode 1, step 1: RuntimeError: the maze fell in')
 
   @pytest.mark.medium
-  def test_hosts_end_while_their_calls_are_answered(self):
-    self.start(_experiment())
-    next(self.batches())
-    self.enter_context(mock.patch.object(inference_actors, '_SILENT_SECONDS', 0.1))
-    for _ in range(5):  # TensorFlow crashed in every second.
-      self.host._should_stop = lambda: True
-      self.thread.join()
-      self.host = self.make_host()
-      self.thread = self.start_thread(self.host.run)
-      next(self.batches())
-
-  @pytest.mark.medium
   def test_a_host_with_other_settings_is_refused(self):
     experiment = _experiment()
     experiment.settings = {'TMaze.corridor_length': '3', 'Inference.max_batch': '3'}
@@ -213,19 +201,97 @@ class InferenceTest(acting_testing.ActingTestCase):
         'TMaze.corridor_length = 3 (here 4); expected the same in all parts of a run')
 
 
-class CallTest(absltest.TestCase):
+class CallsTest(absltest.TestCase):
+  """Tests of a server's record of its actors, without threads."""
 
-  def test_calls_that_are_too_large_are_refused(self):
-    images = specs.Array((128, 128, 16), np.uint8)  # A quarter of a MiB.
-    with mock.patch.object(t_maze.TMaze, 'observation_spec', lambda _: images):
-      experiment = _experiment(environments_per_actor=16, batch_size=16)
-    with self.assertRaisesRegex(
-        config.ConfigError, 'environments_per_actor = 16: their time steps have 4.0 MiB, '
-        'and a call to an inference server has at most 3.9; expected at most 15'):
-      environment_host.EnvironmentHost(experiment, 'localhost:1', [0], lambda: True)
-    with mock.patch.object(inference_call, '_MAX_BYTES', 9):
-      with self.assertRaisesRegex(config.ConfigError, 'expected smaller observations$'):
-        inference_call.check_size(_experiment())
+  def setUp(self):
+    super().setUp()
+    self.experiment = _experiment(queue_batches=100)
+    address = replay_testing.memory(self, self.experiment)
+    self.replay = connection.connect(address, self.experiment.layout)
+    ledger = staleness.Ledger(max_age=1000)
+    ledger.learner_step = 100  # Newer weights are those of a killed learner.
+    self.queue = self.replay.queue(1, ledger)
+    self.server = inference.InferenceServer(self.experiment, address, 1, lambda: False)
+    self.channel, self.received = (
+        self.replay.weights(self.experiment.acting_network.variables) for _ in range(2))
+    self.sockets = {}
+    self.take_weights(0)
+
+  def take_weights(self, step):
+    """Publishes weights of a learner step; returns whether the server takes them."""
+    self.channel.publish(step)
+    self.server._next_look = 0
+    self.server._take_weights(self.received)
+    return self.server._target_step == step
+
+  def connect(self, index):
+    """Makes a connection; returns why not."""
+    ours, theirs = socket.socketpair()
+    self.addCleanup(ours.close)
+    self.addCleanup(theirs.close)
+    sizes = [mapped.size(specs(self.experiment)) for specs in (
+        inference_call.question, inference_call.answer)]
+    refusal = ''.join(self.server._claim(index, sizes, theirs))
+    if not refusal:
+      self.sockets[index] = ours, theirs
+    return refusal
+
+  def call(self, index, times=1):
+    """Makes calls and gets their answers."""
+    if index not in self.sockets:
+      self.assertEqual(self.connect(index), '')
+    specs = inference_call.question(self.experiment)
+    for _ in range(times):
+      self.server._take(index, self.sockets[index][1], bytearray(mapped.size(specs)))
+      while self.server._waiting():
+        self.server._act()
+      inference_call.receive(self.sockets[index][0], mapped.size(
+          inference_call.answer(self.experiment)))
+
+  def assert_queued(self, steps):
+    """Takes the queued unrolls; checks the learner steps whose weights acted."""
+    self.assertEqual(
+        [self.queue.next(lambda: True).target_step.numpy().item() for _ in steps], steps)
+    self.assertEqual(self.queue.length(), 0)
+
+  def test_an_actor_has_one_process(self):
+    self.call(0)
+    self.assertEqual(self.connect(0), 'another process plays actor 0')
+    with mock.patch.object(inference, '_SILENT_SECONDS', 0):
+      self.assertEqual(self.connect(0), '')  # It takes the place of one that is gone.
+    self.call(0, _T)
+    self.assert_queued([])  # The unroll of the other is lost.
+    self.call(0)
+    self.assert_queued([0])
+    self.call(1)
+    self.assertStartsWith(self.connect(2), 'actor 2 is one too many for the inference ')
+    self.assertIn('expected [', self.server._claim(0, [1, 2], None)[0])
+
+  def test_an_unroll_has_one_policy_and_weights_wait_for_the_oldest(self):
+    self.call(0, 3)
+    self.assertTrue(self.take_weights(10))
+    self.call(1, _T + 1)
+    self.assert_queued([10])
+    self.assertFalse(self.take_weights(20))
+    self.call(0, _T - 3)  # Its last action; the next call completes it.
+    self.assertTrue(self.take_weights(30))
+    self.call(0)
+    self.assert_queued([0])
+    self.call(0, _T)
+    self.assert_queued([30])
+
+  def test_an_actor_that_no_longer_calls_loses_its_unroll(self):
+    self.call(0, 3)
+    self.assertTrue(self.take_weights(10))
+    self.assertFalse(self.take_weights(20))
+    with mock.patch.object(inference, '_SILENT_SECONDS', 0):
+      self.assertTrue(self.take_weights(30))
+    self.assertEqual(self.server._counts['unrolls_given_up'], 1)
+    self.call(0, _T)
+    self.assert_queued([])
+    self.call(0)
+    self.assert_queued([30])
 
 
 class BatchSizesTest(parameterized.TestCase):

@@ -62,18 +62,15 @@ def _set_options_of(descriptor: int, seconds: int) -> None:
     if (shared.family not in (socket.AF_INET, socket.AF_INET6)
         or shared.type != socket.SOCK_STREAM):
       return
-    option = socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT
-    if shared.getsockopt(*option) == 1000 * seconds:
-      return  # Setting them again would send a probe each time.
-    idle = max(1, seconds // 3)
-    interval = max(1, seconds // 6)
-    for level, option, value in (
-        (socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1),
-        (socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, idle),
-        (socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, interval),
-        (socket.IPPROTO_TCP, socket.TCP_KEEPCNT,
-         max(1, math.ceil((seconds - idle) / interval))),
-        (socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, 1000 * seconds)):
-      shared.setsockopt(level, option, value)
+    # Setting them again would send a probe each time.
+    if shared.getsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT) == 1000 * seconds:
+      return
+    idle, interval = max(1, seconds // 3), max(1, seconds // 6)
+    shared.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    for option, value in (
+        (socket.TCP_KEEPIDLE, idle), (socket.TCP_KEEPINTVL, interval),
+        (socket.TCP_KEEPCNT, max(1, math.ceil((seconds - idle) / interval))),
+        (socket.TCP_USER_TIMEOUT, 1000 * seconds)):
+      shared.setsockopt(socket.IPPROTO_TCP, option, value)
   finally:
     shared.detach()  # Its owner closes it.

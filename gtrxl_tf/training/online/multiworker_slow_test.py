@@ -34,14 +34,11 @@ class MultiworkerSlowTest(absltest.TestCase):
   def train(self, num_batches, writers):
     """Trains on one unroll of each of the writers; returns what the workers print."""
     port = portpicker.pick_unused_port()
-    server = server_lib.serve(
-        port, self.experiment.row_spec(), multiworker_testing.UNROLL_LENGTH,
-        self.experiment.memory_length, 100,
-        self.experiment.make_agent().target.variables)
+    layout = self.experiment.layout._replace(queue_size=100)
+    server = server_lib.serve(port, layout)
     for identity in writers:
       writer = reverb_writer.ReverbWriter(
-          reverb.Client(f'localhost:{port}'), self.experiment.row_spec(),
-          multiworker_testing.UNROLL_LENGTH, self.experiment.memory_length, identity)
+          reverb.Client(f'localhost:{port}'), layout, identity)
       writer.open()
       while not writer.append(self.row):
         pass

@@ -61,9 +61,7 @@ class OnPolicyTest(parameterized.TestCase):
       replay_testing.require_reverb(self)
       port = portpicker.pick_unused_port()
       address = f'localhost:{port}'
-      server = server_lib.serve(
-          port, experiment.row_spec(), _T, experiment.memory_length,
-          experiment.queue_size, experiment.acting_network.variables)
+      server = server_lib.serve(port, experiment.layout)
       self.addCleanup(server.stop)
     deadline = time.time() + 240
     stop = threading.Event()

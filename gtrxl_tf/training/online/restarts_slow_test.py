@@ -70,10 +70,7 @@ def _serve_again(port, pipe):
 
 
 def _serve(port):
-  experiment = _experiment()
-  server.serve(
-      port, experiment.row_spec(), experiment.unroll_length, experiment.memory_length,
-      experiment.queue_size, experiment.acting_network.variables).wait()
+  server.serve(port, _experiment().layout).wait()
 
 
 def _work(name, address, folder, pipe):

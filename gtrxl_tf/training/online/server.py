@@ -26,10 +26,7 @@ def serve(experiment: experiment_lib.OnlineExperiment, port: int,
   """
   settings = None if experiment.settings is None else differences.to_json(
       experiment.settings)
-  server = server_lib.serve(
-      port, experiment.row_spec(), experiment.unroll_length, experiment.memory_length,
-      experiment.queue_size, experiment.acting_network.variables, settings,
-      experiment.half_transfer)
+  server = server_lib.serve(port, experiment.layout, settings)
   logging.info('server: listening on port %d, on all interfaces', port)
   shown = time.monotonic()
   while not should_stop():

@@ -23,10 +23,9 @@ from gtrxl_tf.training import tensorboard
 from gtrxl_tf.training import trainer
 from gtrxl_tf.training import watchdog
 from gtrxl_tf.training.online import actor
-from gtrxl_tf.training.online import agreement
 from gtrxl_tf.training.online import evaluator
 from gtrxl_tf.training.online import experiment as experiment_lib
-from gtrxl_tf.training.online import local_inference
+from gtrxl_tf.training.online import inference
 from gtrxl_tf.training.online import reconnect
 
 _FAREWELL_SECONDS = 120
@@ -114,7 +113,7 @@ class OnlineTrainer(trainer.Trainer):
     self._gauges.show_health(self._watchdog)
     self._idle = 0.0
     self._prepared = False  # True once the learner step has been traced.
-    self._inference = process.inference and local_inference.LocalInference(
+    self._inference = process.inference and inference.LocalInference(
         experiment, process)
     self._num_evaluations = 0 if self._meets or experiment.evaluator else (
         experiment.num_evaluations)
@@ -192,7 +191,7 @@ class OnlineTrainer(trainer.Trainer):
 
   def _connect(self) -> None:
     """Gives the server weights to act with, and connects to its queue."""
-    agreement.check_server(self._replay, self._experiment.settings)
+    self._replay.check(self._experiment.settings)
     self._queue.abandon()
     self._channel = self._make_channel()
     self._publish()
@@ -207,7 +206,7 @@ class OnlineTrainer(trainer.Trainer):
   def _batch_spec(self) -> Any:
     experiment = self._experiment
     unrolls = unroll.batch_spec(
-        experiment.unroll_signature(), experiment.items_per_batch // self._num_workers)
+        experiment.layout.signature, experiment.items_per_batch // self._num_workers)
     if self._table is None:
       return unrolls
     return unroll.Sample(unrolls, tf.TensorSpec([experiment.batch_size]))
@@ -344,22 +343,17 @@ class OnlineTrainer(trainer.Trainer):
   def _describe(self, seconds: float) -> str:
     """Returns a log line that says what the learner is waiting for."""
     refused = self._ledger.refused - self._refused_before
-    line = f'learner: no usable unroll for {seconds:.0f} s, at learner step {self.step}: '
-    try:
-      queue_length = self._queue.length(raises=True)
-      served = self._channel.step_at_server()
-    except server_lost.ServerLost as error:
-      return (line + f'it waits for {self._replay.name}, which does not answer '
-              f'({config.one_line(error)})')
-    if served is None:
-      line += f'{self._replay.name} has no weights, and actors wait for them'
+    length = self._queue.length()
+    if math.isnan(length):
+      waits_for = f'{self._replay.name}, which does not answer'
     elif refused:
-      line += 'it waits for actors, whose unrolls are too old or not newer than seen'
+      waits_for = 'actors, whose unrolls are too old or not newer than seen'
     else:
-      line += 'it waits for actors, which send nothing'
-    return (f'{line}; {queue_length:.0f} unrolls in the queue, {refused} refused since '
-            f'the last step, weights of step {"none" if served is None else served} '
-            f'published and of step {self._published_step} at the learner')
+      waits_for = 'actors, which send nothing'
+    return (f'learner: no usable unroll for {seconds:.0f} s, at learner step {self.step}: '
+            f'it waits for {waits_for}; {length:.0f} unrolls in the queue, {refused} '
+            f'refused since the last step, weights of step {self._published_step} '
+            'published')
 
   def _returns_of_tasks(self) -> Dict[str, float]:
     """Returns the mean return of each of several tasks, and the scores if any."""

@@ -92,19 +92,6 @@ class TurnsTest(parameterized.TestCase):
     self.assertGreaterEqual(rows[-1]['environment_steps'], _BATCHES * 2 * _E * _T)
     self.assertEqual(rows[-1]['unrolls_stale'] + rows[-1]['unrolls_duplicate'], 0)
 
-  @pytest.mark.long
-  def test_an_interrupted_run_continues_with_its_replay_table(self):
-    folder = self.create_tempdir().full_path
-    calls = iter(range(10**6))
-    self.train(folder, lambda: next(calls) > 5 * 2 * _T, **_AGENTS['r2d2'])
-    before = self.trainer._table
-    self.assertGreater(before.size, 3 * _E)
-    with self.assertNoLogs('absl', 'WARNING'):
-      self.train(folder, lambda: True, **_AGENTS['r2d2'])
-    after = self.trainer._table
-    self.assertEqual(after.size, before.size)
-    np.testing.assert_array_equal(after._priorities, before._priorities)
-
   def test_what_needs_processes_is_refused(self):
     for settings in dict(evaluator=True), dict(inference=placement.Inference()):
       with self.assertRaisesRegex(config.ConfigError, 'num_actors = 0.*' + next(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from typing import Any, Callable, Tuple
+from typing import Any, Tuple
 
 from absl import logging
 import numpy as np
@@ -54,24 +54,16 @@ class UnrollStream:
     self._begun = 0  # Unrolls begun with these weights.
     self._waits_since = None  # When it began to wait for newer ones.
 
-  def blocked(self, seen: Any, take_newer: Callable[[], None], wait_ms: int) -> str:
-    """Returns what the policy must wait for before it acts; '' if it may act.
+  def blocked(self, seen: Any, in_queue: bool) -> str:
+    """Returns what the policy must wait for before an unroll; '' if it may begin.
 
-    Call it before every step, and again as long as it returns something.
+    Call it where the writer `starts_unroll`, after `UnrollWriter.wait` and then newer
+    weights, if there are any; and again as long as it returns something.
 
     Args:
       seen: the time steps that the policy is to answer.
-      take_newer: called at the start of an unroll. Takes newer weights if there are
-        any, and then calls `took_weights`.
-      wait_ms: how long a call may wait for the queue.
-
-    Raises:
-      ServerLost: the connection is broken.
+      in_queue: what `UnrollWriter.wait` returned.
     """
-    if not self.writer.starts_unroll:
-      return ''
-    in_queue = self.writer.wait(wait_ms)
-    take_newer()
     if not in_queue:
       return QUEUE
     if self._limit is not None and self._begun >= self._limit:

@@ -23,9 +23,9 @@ from gtrxl_tf.networks import actor_critic
 from gtrxl_tf.networks import language
 from gtrxl_tf.networks import torsos
 from gtrxl_tf.replay import connection
-from gtrxl_tf.replay import dataset
 from gtrxl_tf.replay import server as server_lib
 from gtrxl_tf.replay import staleness
+from gtrxl_tf.replay import unroll_queue
 from gtrxl_tf.replay import weights
 from gtrxl_tf.settings import config
 from gtrxl_tf.training.online import actor
@@ -91,9 +91,7 @@ class WorldsTest(parameterized.TestCase):
   def play(self, experiment) -> staleness.Ledger:
     port = portpicker.pick_unused_port()
     network = experiment.make_agent().online
-    server = server_lib.serve(
-        port, experiment.row_spec(), experiment.unroll_length,
-        experiment.memory_length, experiment.queue_size, network.variables)
+    server = server_lib.serve(port, experiment.layout)
     self.addCleanup(server.stop)
     address = f'localhost:{port}'
     weights.WeightsChannel(address, network.variables).publish(0)
@@ -109,8 +107,7 @@ class WorldsTest(parameterized.TestCase):
     self.addCleanup(stop.set)
 
     ledger = staleness.Ledger(max_age=10)
-    batches = dataset.unrolls(
-        address, 1, ledger, lambda: not thread.is_alive(), timeout_ms=500)
+    batches = unroll_queue.unrolls(address, 1, ledger, lambda: not thread.is_alive())
     for batch in itertools.takewhile(
         lambda _: ledger.environment_steps < _STEPS, batches):
       self.assertTrue(np.isfinite(batch.reward).all())

@@ -1,4 +1,4 @@
-"""Tests of agreement.py: parts with other settings are refused even if shapes fit."""
+"""Tests of server.py: parts with other settings are refused even if shapes fit."""
 
 # pylint: disable=protected-access
 
@@ -16,12 +16,11 @@ import pytest
 
 from gtrxl_tf.launch import prepare
 from gtrxl_tf.replay import connection
+from gtrxl_tf.replay import replay_testing
 from gtrxl_tf.replay import server_lost
-from gtrxl_tf.replay import settings_table
 from gtrxl_tf.settings import config
 from gtrxl_tf.training import run_folder
 from gtrxl_tf.training.online import actor
-from gtrxl_tf.training.online import agreement
 from gtrxl_tf.training.online import evaluator
 from gtrxl_tf.training.online import server
 from gtrxl_tf.training.online import trainer
@@ -36,7 +35,8 @@ _REFUSED = (r'^the server at localhost:\d+ has other settings: '
             'a run$')
 
 
-class AgreementTest(parameterized.TestCase):
+@replay_testing.needs_reverb
+class ServerTest(parameterized.TestCase):
 
   def setUp(self):
     super().setUp()
@@ -59,7 +59,7 @@ class AgreementTest(parameterized.TestCase):
     deadline = time.monotonic() + 60
     while time.monotonic() < deadline:
       try:
-        self.assertIsNotNone(settings_table.read(self.address, timeout=1))
+        connection.connect(self.address, experiment.layout).check(experiment.settings)
         return
       except server_lost.ServerLost:
         time.sleep(0.1)  # An attempt fails at once if nothing listens yet.
@@ -70,31 +70,18 @@ class AgreementTest(parameterized.TestCase):
     self.server.join()
 
   @pytest.mark.medium
-  def test_an_actor_with_other_settings_is_refused(self):
-    self.serve(self.experiment())
-    with mock.patch.object(actor.Actor, '_warm_up'):
-      other = self.experiment(*_OTHER)
-      refused = actor.Actor(other, connection.connect(self.address, other.layout), 0,
-                            should_stop=lambda: False)
-      with self.assertRaisesRegex(config.ConfigError, _REFUSED):
-        refused.run()
-
-  @pytest.mark.medium
-  def test_an_evaluator_with_other_settings_is_refused(self):
-    self.serve(self.experiment())
-    refused = evaluator.OnlineEvaluator(
-        self.experiment(*_OTHER), self.address, self.folder, lambda: False)
-    with self.assertRaisesRegex(config.ConfigError, _REFUSED):
-      refused.run()
-
-  @pytest.mark.medium
-  def test_a_learner_with_other_settings_is_refused(self):
+  def test_a_part_with_other_settings_is_refused(self):
     self.serve(self.experiment())
     other = self.experiment(*_OTHER)
-    learner = types.SimpleNamespace(
-        _experiment=other, _replay=connection.connect(self.address, other.layout))
-    with self.assertRaisesRegex(config.ConfigError, _REFUSED):
-      trainer.OnlineTrainer._connect(learner)
+    replay = connection.connect(self.address, other.layout)
+    with mock.patch.object(actor.Actor, '_warm_up'):
+      for refuse in (
+          actor.Actor(other, replay, 0, should_stop=lambda: False).run,
+          evaluator.OnlineEvaluator(other, self.address, self.folder, lambda: False).run,
+          lambda: trainer.OnlineTrainer._connect(
+              types.SimpleNamespace(_experiment=other, _replay=replay))):
+        with self.assertRaisesRegex(config.ConfigError, _REFUSED):
+          refuse()
 
   @pytest.mark.medium
   def test_parts_may_differ_in_what_concerns_one_only(self):
@@ -105,11 +92,10 @@ class AgreementTest(parameterized.TestCase):
         ["Experiment.compute_dtype = 'bfloat16'", 'Experiment.log_period = 3'],
         ['Checkpoints.period = 7', 'Checkpoints.kept = 1'],
         ['OnlineExperiment.environment_steps = 7', 'Experiment.seed = 0']):
-      agreement.check_server(replay, self.experiment(*bindings).settings)
-    agreement.check_server(replay, None)  # Not made from gin.
+      replay.check(self.experiment(*bindings).settings)
+    replay.check(None)  # Not made from gin.
     with self.assertRaisesRegex(config.ConfigError, r'Experiment.seed = 0 \(here 1\)'):
-      agreement.check_server(
-          replay, self.experiment('Experiment.seed = 1').settings)
+      replay.check(self.experiment('Experiment.seed = 1').settings)
 
 
 if __name__ == '__main__':
