@@ -72,8 +72,7 @@ class Policy:
     spec = self.observation_spec
     if mask is not None:
       observation = _with_mask(observation, mask, spec)
-    arrays = {name: _array(value, leaf, name) for name, value, leaf in _pairs(
-        observation, spec, 'observation')}
+    arrays = json_values.read(spec, observation, 'observation', _array)
     leaves = json_values.leaves(spec, 'observation')
     batches = {array.shape[0] if array.ndim > leaves[name].shape.rank else None
                for name, array in arrays.items()}
@@ -211,51 +210,20 @@ def _with_mask(observation: Any, mask: Any, spec: Any) -> Any:
   return {**observation, specs_lib.MASK: mask}
 
 
-def _pairs(value: Any, spec: Any, name: str):
-  """Yields the name, the value and the spec of each leaf, in the order of leaves.
-
-  Entries that the policy does not see, such as texts that were left out, are ignored.
-  """
-  if isinstance(spec, collections.abc.Mapping):
-    for key in sorted(spec):
-      if not isinstance(value, collections.abc.Mapping) or key not in value:
-        came = (f'with the entries {list(value)}' if isinstance(
-            value, collections.abc.Mapping) else f'a {type(value).__name__}')
-        raise ValueError(f'{name}: came {came}: expected a dictionary with the entries '
-                         f'{sorted(spec)}')
-      yield from _pairs(value[key], spec[key], f'{name}/{key}')
-  elif isinstance(spec, (tuple, list)):
-    keys = getattr(spec, '_fields', range(len(spec)))
-    if not isinstance(value, (tuple, list)) or len(value) != len(spec):
-      raise ValueError(f'{name}: came {value!r:.80}: expected a tuple of {len(spec)}')
-    for key, part, inner in zip(keys, value, spec):
-      yield from _pairs(part, inner, f'{name}/{key}')
-  else:
-    yield name, value, spec
-
-
-def _array(value: Any, spec: tf.TensorSpec, name: str) -> np.ndarray:
+def _array(spec: tf.TensorSpec, value: Any, name: str) -> np.ndarray:
   """Returns the value of a leaf as an array of its spec, or of a batch of it."""
   dtype, shape = np.dtype(spec.dtype.as_numpy_dtype), tuple(spec.shape)
-  expected = f'expected {dtype.name} of shape {list(shape)}, or a batch of them'
+  expected = f'{name}: expected {dtype.name} of shape {list(shape)}, or a batch of them'
   if isinstance(value, str) and len(shape) == 1 and dtype.kind == 'i':
     return instructions.hash_instruction(value, shape[0])
   try:
     array = np.asarray(value)
   except ValueError as error:
-    raise ValueError(f'{name}: came parts of different shapes: {expected}') from error
+    raise ValueError(f'{expected}, got parts of different shapes') from error
   if array.dtype.kind in 'US' and len(shape) == 1 and dtype.kind == 'i':
     return np.stack([instructions.hash_instruction(x, shape[0]) for x in array])
-  came = f'came {array.dtype} of shape {list(array.shape)}'
   if array.shape[-len(shape) or array.ndim:] != shape or array.ndim > len(shape) + 1 or (
       not np.can_cast(array.dtype, dtype, 'same_kind')
       and not (array.dtype.kind in 'iub' and dtype.kind in 'iuf')):
-    raise ValueError(f'{name}: {came}: {expected}')
-  low, high = (getattr(spec, bound, None) for bound in ('minimum', 'maximum'))
-  if array.dtype.kind == 'f' and not np.isfinite(array).all():
-    raise ValueError(f'{name}: came numbers that are NaN or infinite: expected finite ones')
-  if dtype.kind in 'iu' and low is not None and not (
-      (array >= low) & (array <= high)).all():
-    raise ValueError(f'{name}: came integers from {array.min()} to {array.max()}: '
-                     f'expected {np.min(low)} to {np.max(high)}')
-  return array.astype(dtype)
+    raise ValueError(f'{expected}, got {array.dtype} of shape {list(array.shape)}')
+  return json_values.cast(spec, array, name)

@@ -82,10 +82,9 @@ class ActingTest(parameterized.TestCase):
     np.testing.assert_array_equal(by_text['push'], by_ids['push'])
 
   @parameterized.parameters(
-      (dict(_seen(), kind=1), 'observation/kind: came integers from 1 to 1'),
-      (dict(_seen(), kind=0.5), 'observation/kind: came float64'),
-      ({'kind': 3}, "came with the entries .*: expected a dictionary with .*'goal'"),
-      (3, 'came a .*: expected a dictionary'))
+      (dict(_seen(), kind=1), 'observation/kind: expected integers from 2 to 6'),
+      (dict(_seen(), kind=0.5), 'observation/kind: expected int32 .* got float64'),
+      ({'kind': 3}, 'observation: goal is missing'), (3, 'expected an object with .*goal'))
   @pytest.mark.medium
   def test_a_wrong_observation_is_named(self, observation, expected):
     policy = acting.load_policy(self.folder)

@@ -136,11 +136,6 @@ class ExportTest(parameterized.TestCase):
       export.save_policy(None, folder)
     self.assertTrue((folder / 'checkpoints').exists())
 
-  def test_an_empty_folder_will_do(self):
-    folder = pathlib.Path(self.create_tempdir().full_path)
-    export.save_policy(policy_testing.make_policy('memoryless'), folder)
-    self.assertTrue(tf.saved_model.contains_saved_model(str(folder)))
-
   def test_an_export_that_fails_leaves_nothing(self):
     path = pathlib.Path(self.create_tempdir().full_path) / 'policy'
     path.symlink_to(path)

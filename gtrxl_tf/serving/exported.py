@@ -1,9 +1,8 @@
 """An exported policy with a memory for each of many clients."""
 
 import contextlib
-import functools
 import pathlib
-from typing import Any, Callable, Dict, Iterator, List, NamedTuple, Optional, Sequence, Tuple, Union
+from typing import Any, Dict, Iterator, List, NamedTuple, Optional, Sequence, Tuple, Union
 
 from absl import logging
 from google.protobuf import text_format
@@ -14,7 +13,6 @@ from tensorflow.core.protobuf import struct_pb2
 from gtrxl_tf import files
 from gtrxl_tf import machine
 from gtrxl_tf import nests
-from gtrxl_tf.environments import specs as specs_lib
 from gtrxl_tf.serving import json_values
 from gtrxl_tf.settings import config
 
@@ -76,8 +74,7 @@ def load(folder: Union[str, pathlib.Path], repeats: bool = True,
     repeats: whether a policy that samples draws the same random numbers whenever it is
       loaded; see `export.save_policy`.
     specs: nests of `dm_env` specs of what the policy will see and do; None if they are
-      not known. Earlier versions exported policies that count integers from 0; the
-      `action` of such a policy takes and returns the integers of the specs.
+      not known. A policy of other specs is refused.
   """
   folder = pathlib.Path(folder)
   config.check_plain(folder)
@@ -85,9 +82,7 @@ def load(folder: Union[str, pathlib.Path], repeats: bool = True,
   if specs is not None:
     own = read_specs(folder)
     expected, found = (
-        {name: f'{np.dtype(getattr(spec.dtype, "as_numpy_dtype", spec.dtype)).name} '
-               f'of shape {list(spec.shape)}'
-         for root, nest in zip(('observation', 'action'), pair)
+        {name: _described(spec) for root, nest in zip(('observation', 'action'), pair)
          for name, spec in json_values.leaves(nest, root).items()}
         for pair in (own, specs))
     for name in expected | found:
@@ -103,24 +98,14 @@ def load(folder: Union[str, pathlib.Path], repeats: bool = True,
         f'{folder}: cannot be loaded: {type(error).__name__}: '
         f'{config.one_line(error)}') from error
   policy.metadata['repeats'].assign(repeats)
-  if specs is not None:
-    policy.action = functools.partial(_renumbered, policy.action, *(
-        tf.nest.map_structure(specs_lib.shift, *pair, check_types=False)
-        for pair in zip(own, specs)))
   return policy
 
 
-def _renumbered(action: Callable[..., Any], seen: Any, done: Any, time_step: Any,
-                *state: Any) -> Any:
-  """Subtracts `seen` from the observation, and adds `done` to what `action` returns."""
-  def add(sign: int, nest: Any, shifts: Any) -> Any:
-    return tf.nest.map_structure(
-        lambda x, shift: x + sign * shift if np.any(shift) else x, nest, shifts,
-        check_types=False)
-
-  step = action(time_step._replace(
-      observation=add(-1, time_step.observation, seen)), *state)
-  return step._replace(action=add(1, step.action, done))
+def _described(spec: Any) -> str:
+  dtype = np.dtype(getattr(spec.dtype, 'as_numpy_dtype', spec.dtype))
+  least = getattr(spec, 'minimum', None) if dtype.kind in 'iu' else None
+  return f'{dtype.name} of shape {list(spec.shape)}' + (
+      '' if least is None else f' from {np.min(least)}')
 
 
 def inputs(policy: Any) -> Dict[str, tf.TensorSpec]:

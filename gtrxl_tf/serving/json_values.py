@@ -1,18 +1,22 @@
 """Conversion of JSON values to arrays that fit a nest of specs, and back."""
 
 import collections.abc
-from typing import Any, Collection, Dict, Mapping, Optional
+from typing import Any, Callable, Collection, Dict, Mapping, Optional
 
 import numpy as np
 
 # The types that `json.loads` makes for each kind of array, and their names in JSON.
 _TYPES = {'f': {int, float}, 'i': {int}, 'u': {int}, 'b': {bool}}
 _NAMES = {int: 'integers', float: 'floats', bool: 'true or false', str: 'text',
-          dict: 'objects', type(None): 'null'}
+          dict: 'objects', list: 'arrays', type(None): 'null'}
 
 
 class Refused(ValueError):
-  """A value that does not fit its spec. The message is one line."""
+  """What a client sends does not fit. The message is one line; `status` is of HTTP."""
+
+  def __init__(self, message: str, status: int = 400):
+    super().__init__(message)
+    self.status = status
 
 
 def _children(nest: Any) -> Optional[Dict[str, Any]]:
@@ -45,7 +49,9 @@ def leaves(nest: Any, name: str) -> Dict[str, Any]:
   return found
 
 
-def read(nest: Any, value: Any, name: str) -> Dict[str, np.ndarray]:
+def read(nest: Any, value: Any, name: str,
+         array: Optional[Callable[[Any, Any, str], np.ndarray]] = None
+         ) -> Dict[str, np.ndarray]:
   """Converts a JSON value to arrays, named as by `leaves`.
 
   Objects stand for dictionaries, and arrays for tuples and tensors. Integers must be
@@ -59,31 +65,29 @@ def read(nest: Any, value: Any, name: str) -> Dict[str, np.ndarray]:
     nest: a nest of tensor specs.
     value: as `json.loads` returns it.
     name: the value's name, for the names of arrays and for errors.
+    array: converts the spec, the value and the name of a leaf, which is then not of
+      JSON. Further entries of a dictionary are ignored.
 
   Raises:
     Refused: the value does not fit.
   """
   parts = _children(nest)
   if parts is None:
-    return {name: _array(nest, value, name)}
-  if _is_list(nest):
-    if not isinstance(value, list) or len(value) != len(parts):
+    return {name: (array or _array)(nest, value, name)}
+  if isinstance(nest, (tuple, list)) and isinstance(value, (tuple, list)):
+    if len(value) != len(parts):
       raise Refused(f'{name}: expected an array of {len(parts)} values')
-    value = {str(i): part for i, part in enumerate(value)}
-  keys(value, name, required=parts)
-  found = {}
+    value = dict(zip(parts, value))
+  keys(value, name, parts, value if array else ())
+  arrays = {}
   for key, part in parts.items():
-    found |= read(part, value[key], f'{name}/{key}')
-  return found
+    arrays |= read(part, value[key], f'{name}/{key}', array)
+  return arrays
 
 
 def keys(value: Any, name: str, required: Collection[str],
          optional: Collection[str] = ()) -> None:
-  """Checks the keys of an object.
-
-  Raises:
-    Refused: the value is not an object, or a key is missing or unknown.
-  """
+  """Refuses what is not an object, and one where a key is missing or unknown."""
   if not isinstance(value, dict):
     raise Refused(f'{name}: expected an object with {", ".join(required)}')
   for key in required:
@@ -97,19 +101,23 @@ def keys(value: Any, name: str, required: Collection[str],
 
 def _array(spec: Any, value: Any, name: str) -> np.ndarray:
   """Converts a JSON value to the array of a tensor spec."""
-  dtype, shape = np.dtype(spec.dtype.as_numpy_dtype), tuple(spec.shape)
-  expected = f'expected {dtype.name} of shape {list(shape)}'
   array = np.asarray(value, object)  # Each cell of a text array has the longest's size.
+  expected = f'{name}: expected {spec.dtype.name} of shape {list(spec.shape)}'
+  if array.shape != tuple(spec.shape):
+    raise Refused(f'{expected}, got shape {list(array.shape)}')
+  # bfloat16's kind is 'V'.
+  kind = 'f' if spec.dtype.is_floating else np.dtype(spec.dtype.as_numpy_dtype).kind
   types = set(map(type, array.flat))
-  if list in types:
-    raise Refused(f'{name}: {expected}, got arrays of different lengths')
-  kind = 'f' if spec.dtype.is_floating else dtype.kind  # bfloat16's kind is 'V'.
-  if array.shape != shape:
-    raise Refused(f'{name}: {expected}, got shape {list(array.shape)}')
   if not types <= _TYPES.get(kind, set()):
-    raise Refused(f'{name}: {expected}, got '
-                  f'{", ".join(sorted(_NAMES.get(x, x.__name__) for x in types))}')
-  if kind == 'f':
+    raise Refused(
+        f'{expected}, got {", ".join(sorted(_NAMES.get(x, x.__name__) for x in types))}')
+  return cast(spec, array, name)
+
+
+def cast(spec: Any, array: np.ndarray, name: str) -> np.ndarray:
+  """Casts numbers to the dtype of a tensor spec; refuses those that do not fit it."""
+  dtype = np.dtype(spec.dtype.as_numpy_dtype)
+  if spec.dtype.is_floating:
     try:
       with np.errstate(over='ignore'):
         array = array.astype(np.float64).astype(dtype)
@@ -117,14 +125,12 @@ def _array(spec: Any, value: Any, name: str) -> np.ndarray:
       array = np.array(np.inf)
     if not np.isfinite(array.astype(np.float64)).all():
       raise Refused(f'{name}: has numbers that are NaN or infinite')
-    return array
-  if kind == 'b':
-    return array.astype(dtype)
-  limits = np.iinfo(dtype)
-  low = np.maximum(getattr(spec, 'minimum', limits.min), limits.min)
-  high = np.minimum(getattr(spec, 'maximum', limits.max), limits.max)
-  if (array < low).any() or (array > high).any():
-    raise Refused(f'{name}: expected integers from {_bound(low)} to {_bound(high)}')
+  elif dtype.kind in 'iu':
+    limits = np.iinfo(dtype)
+    low = np.maximum(getattr(spec, 'minimum', limits.min), limits.min)
+    high = np.minimum(getattr(spec, 'maximum', limits.max), limits.max)
+    if (array < low).any() or (array > high).any():
+      raise Refused(f'{name}: expected integers from {_bound(low)} to {_bound(high)}')
   return array.astype(dtype)
 
 

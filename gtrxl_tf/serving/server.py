@@ -43,14 +43,6 @@ _REWARD = tf.TensorSpec([], tf.float32)
 _dumps = functools.partial(json.dumps, allow_nan=False)
 
 
-class _Refusal(Exception):
-  """An error that answers a request; the message is one line."""
-
-  def __init__(self, status: int, message: str):
-    super().__init__(message)
-    self.status = status
-
-
 @dataclasses.dataclass
 class _Session:
   """A client's session."""
@@ -109,10 +101,8 @@ class Server:
     headers = {}
     try:
       response = await handler(request)
-    except _Refusal as error:
-      status, message = error.status, str(error)
     except json_values.Refused as error:
-      status, message = 400, str(error)
+      status, message = error.status, str(error)
     except web.HTTPException as error:  # No such path, wrong method, body too large.
       status, message = error.status, (error.text or error.reason).split('\n')[0]
       headers = {name: x for name, x in error.headers.items() if name == 'Allow'}
@@ -155,8 +145,8 @@ class Server:
           answers = await loop.run_in_executor(self._thread, self._policy.step, turns)
         except Exception as error:  # pylint: disable=broad-except
           logging.exception('A step for %d sessions failed', len(turns))
-          answers = [_Refusal(500, f'the policy failed: {config.one_line(error)}')
-                     ] * len(turns)
+          failed = json_values.Refused(f'the policy failed: {config.one_line(error)}', 500)
+          answers = [failed] * len(turns)
         self._metrics.step_seconds.observe(time.monotonic() - self._step_began)
         self._metrics.batch_size.observe(len(turns))
         self._step_began = None
@@ -187,10 +177,11 @@ class Server:
     """Returns the session that a path names."""
     session = self._sessions.get(request.match_info['session'])
     if session is None:
-      raise _Refusal(404, 'no such session: it never began, was ended, or was idle for '
-                     f'{self._idle_seconds:g} s')
+      raise json_values.Refused('no such session: it never began, was ended, or was idle '
+                                f'for {self._idle_seconds:g} s', 404)
     if session.is_busy:
-      raise _Refusal(409, 'the session is busy: an earlier request is in progress')
+      raise json_values.Refused(
+          'the session is busy: an earlier request is in progress', 409)
     return session
 
   async def _begin(self, request: web.Request) -> web.Response:
@@ -198,8 +189,8 @@ class Server:
     if not self._free:
       self._drop_idle()
     if not self._free:
-      raise _Refusal(503, f'all {self._policy.num_rows} sessions are in use: try again '
-                     'later')
+      raise json_values.Refused(
+          f'all {self._policy.num_rows} sessions are in use: try again later', 503)
     name = secrets.token_urlsafe(16)
     self._sessions[name] = _Session(self._free.pop(), time.monotonic())
     self._metrics.begun.inc()
@@ -228,12 +219,12 @@ class Server:
       session.used = time.monotonic()
     self._metrics.act_seconds.observe(session.used - began)
     if not all(np.isfinite(x).all() for x in answer.action.values()):
-      raise _Refusal(500, 'the policy returned an action that is NaN or infinite')
-    found = {'action': json_values.write(
+      raise json_values.Refused('the policy returned an action that is NaN or infinite', 500)
+    body = {'action': json_values.write(
         self._policy.action_spec, answer.action, 'action')}
     if with_info:
-      found['info'] = json_values.write_flat(answer.info)
-    return _json(found)
+      body['info'] = json_values.write_flat(answer.info)
+    return _json(body)
 
   def _turn(self, session: _Session, body: Any) -> Tuple[exported.Turn, bool]:
     """Checks a request's body."""
@@ -241,14 +232,14 @@ class Server:
     first = body.get('first', session.is_new)
     for name, value in ('first', first), ('info', body.get('info', False)):
       if not isinstance(value, bool):
-        raise _Refusal(400, f'{name}: expected true or false')
+        raise json_values.Refused(f'{name}: expected true or false')
     if session.is_new and not first:
-      raise _Refusal(400, 'first: false at the first step of a session: its memory is '
-                     'empty')
+      raise json_values.Refused(
+          'first: false at the first step of a session: its memory is empty')
     reward = body.get('reward')
     if reward is None:
       if not first:
-        raise _Refusal(400, 'reward: is missing: expected that of the last action')
+        raise json_values.Refused('reward: is missing: expected that of the last action')
       reward = 0.0
     reward = json_values.read(_REWARD, reward, 'reward')['reward']
     observation = json_values.read(
@@ -267,7 +258,7 @@ class Server:
     del request
     began = self._step_began
     if began is not None and time.monotonic() - began > _STALL_SECONDS:
-      raise _Refusal(503, f'a step has taken more than {_STALL_SECONDS} s')
+      raise json_values.Refused(f'a step has taken more than {_STALL_SECONDS} s', 503)
     return _json({'status': 'ok'})
 
   async def _show_metrics(self, request: web.Request) -> web.Response:
@@ -281,46 +272,42 @@ class _Metrics:
   """The numbers that `/metrics` shows."""
 
   def __init__(self, num_sessions: Callable[[], int]):
-    self.registry = registry = prometheus_client.CollectorRegistry()
-    for collector in (prometheus_client.ProcessCollector,
-                      prometheus_client.PlatformCollector):
-      collector(registry=registry)
-    prometheus_client.Gauge(
-        'gtrxl_serve_sessions', 'Sessions now.', registry=registry
-        ).set_function(num_sessions)
-    self.begun = prometheus_client.Counter(
-        'gtrxl_serve_sessions_begun', 'Sessions that began.', registry=registry)
-    self.expired = prometheus_client.Counter(
-        'gtrxl_serve_sessions_expired', 'Idle sessions that were dropped.',
-        registry=registry)
-    self.requests = prometheus_client.Counter(
-        'gtrxl_serve_requests', 'Requests.', ['method', 'path', 'status'],
-        registry=registry)
-    self.act_seconds = prometheus_client.Histogram(
-        'gtrxl_serve_act_seconds', 'Time to answer a request to act.',
-        buckets=_LATENCIES, registry=registry)
-    self.step_seconds = prometheus_client.Histogram(
-        'gtrxl_serve_step_seconds', 'Time of a step of the policy.',
-        buckets=_LATENCIES, registry=registry)
-    self.batch_size = prometheus_client.Histogram(
-        'gtrxl_serve_batch_size', 'Clients that a step served.',
-        buckets=[2**i for i in range(11)], registry=registry)
+    self.registry = prometheus_client.CollectorRegistry()
+    prometheus_client.ProcessCollector(registry=self.registry)
+    prometheus_client.PlatformCollector(registry=self.registry)
+    make = functools.partial(self._make, prometheus_client.Histogram, buckets=_LATENCIES)
+    self._make(prometheus_client.Gauge, 'sessions', 'Sessions now.').set_function(
+        num_sessions)
+    self.begun = self._make(
+        prometheus_client.Counter, 'sessions_begun', 'Sessions that began.')
+    self.expired = self._make(
+        prometheus_client.Counter, 'sessions_expired', 'Idle sessions that were dropped.')
+    self.requests = self._make(
+        prometheus_client.Counter, 'requests', 'Requests.',
+        labelnames=['method', 'path', 'status'])
+    self.act_seconds = make('act_seconds', 'Time to answer a request to act.')
+    self.step_seconds = make('step_seconds', 'Time of a step of the policy.')
+    self.batch_size = make('batch_size', 'Clients that a step served.',
+                           buckets=[2**i for i in range(11)])
+
+  def _make(self, kind: Any, name: str, text: str, **settings) -> Any:
+    return kind(f'gtrxl_serve_{name}', text, registry=self.registry, **settings)
 
 
 async def _read_json(request: web.Request) -> Any:
   try:
     body = await asyncio.wait_for(request.read(), _BODY_SECONDS)
   except asyncio.TimeoutError:
-    raise _Refusal(
-        408, f'the body did not arrive within {_BODY_SECONDS} s') from None
+    raise json_values.Refused(
+        f'the body did not arrive within {_BODY_SECONDS} s', 408) from None
   except (ConnectionError, web.RequestPayloadError) as error:  # Cut off, or garbled.
-    raise _Refusal(400, 'the body did not arrive whole') from error
+    raise json_values.Refused('the body did not arrive whole') from error
   try:
     return json.loads(body)
   except RecursionError:
-    raise _Refusal(400, 'the body is nested too deeply') from None
+    raise json_values.Refused('the body is nested too deeply') from None
   except ValueError as error:  # Includes text that is not UTF-8.
-    raise _Refusal(400, f'the body is not JSON: {error}') from None
+    raise json_values.Refused(f'the body is not JSON: {error}') from None
 
 
 def _json(value: Any, status: int = 200, headers: Any = None) -> web.Response:

@@ -172,19 +172,6 @@ class ServerTest(unittest.IsolatedAsyncioTestCase):
     await self._begin()
     self.assertEqual(len(self.server._sessions), 1)
 
-  async def test_a_busy_session_is_not_idle(self):
-    clock = self._clock()
-    await self._serve(idle_seconds=0.1)
-    session = await self._begin()
-    self.policy.gate.clear()
-    answer = self._act(session)
-    await self._wait_for_steps(1)
-    clock[0] += 1
-    await asyncio.sleep(0.5)  # The server looks for idle sessions several times.
-    self.policy.gate.set()
-    self.assertEqual((await answer).status, 200)
-    self.assertEqual((await self._act(session)).status, 200)
-
   async def test_wrong_requests_are_refused(self):
     session = await self._begin()
     await self._act(session)
@@ -204,16 +191,8 @@ class ServerTest(unittest.IsolatedAsyncioTestCase):
         ({'observation': [1, 2], 'first': False}, 'reward: is missing'),
         ({**_BODY, 'reward': float('nan')}, 'reward: has numbers that are NaN'),
         ({**_BODY, 'reward': [1]}, 'reward: expected float32 of shape []'),
-        ({**_BODY, 'reward': 'a'}, 'reward: expected float32 of shape [], got text'),
-        ({**_BODY, 'observation': [1, float('nan')]}, 'observation: has numbers that'),
         ('{"observation": [1, 1e999], "reward": 0}', 'observation: has numbers that'),
-        ({**_BODY, 'observation': [1, 1e39]}, 'observation: has numbers that'),
-        ({**_BODY, 'observation': [1]}, 'expected float32 of shape [2], got shape [1]'),
-        ({**_BODY, 'observation': None}, 'expected float32 of shape [2]'),
-        ({**_BODY, 'observation': [1, '2']}, 'shape [2], got integers, text'),
-        ({**_BODY, 'observation': [True, False]}, 'shape [2], got true or false'),
-        ({**_BODY, 'observation': [1, None]}, 'got integers, null'),
-        ({**_BODY, 'observation': [[1], [2, 3]]}, 'got arrays of different lengths')):
+        ({**_BODY, 'observation': [1]}, 'expected float32 of shape [2], got shape [1]')):
       with self.subTest(body=str(body)[:60]):
         data = body if isinstance(body, (str, bytes)) else json.dumps(body)
         await self.assert_refused(
@@ -253,13 +232,6 @@ class ServerTest(unittest.IsolatedAsyncioTestCase):
     self.policy.error = None
     self.assertEqual((await self._act(session)).status, 200)
     self.assertTrue(self.policy.steps[1][0].is_new)
-
-  async def test_an_error_that_nobody_foresaw(self):
-    session = await self._begin()
-    with mock.patch.object(server.json_values, 'write', side_effect=KeyError('x')):
-      with self.assertLogs(level='ERROR'):
-        await self.assert_refused(self._act(session), 500, 'internal error: see the log')
-    self.assertEqual((await self._act(session)).status, 200)
 
   async def test_an_action_that_is_not_finite(self):
     self.policy.action = lambda _: np.float32(np.nan)
