@@ -26,6 +26,7 @@ import sys
 from unittest import mock
 for name in 'tensorflow', 'tensorflow.core', 'tensorflow.core.protobuf':
   sys.modules[name] = mock.MagicMock()
+from gtrxl_tf.serving import server
 print(*sys.modules)
 '''
 

@@ -74,8 +74,8 @@ def read(nest: Any, value: Any, name: str,
   parts = _children(nest)
   if parts is None:
     return {name: (array or _array)(nest, value, name)}
-  if isinstance(nest, (tuple, list)) and isinstance(value, (tuple, list)):
-    if len(value) != len(parts):
+  if _is_list(nest) or array and isinstance(nest, tuple):
+    if not isinstance(value, (tuple, list)) or len(value) != len(parts):
       raise Refused(f'{name}: expected an array of {len(parts)} values')
     value = dict(zip(parts, value))
   keys(value, name, parts, value if array else ())
