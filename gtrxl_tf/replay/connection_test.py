@@ -314,10 +314,10 @@ class _Suite(metaclass=parameterized.TestGeneratorMetaclass):
       for k in range(3):
         time.sleep(1.2)
         self.write(writer, range(4 * k + (k > 0), 4 * k + 5))
+    queue, asked = self.queue(num_items=3), []
     thread = threading.Thread(target=slow_writer)
     thread.start()
-    asked = []
-    batch = self.queue(num_items=3).next(lambda: bool(asked.append(1)))
+    batch = queue.next(lambda: bool(asked.append(1)))
     thread.join()
     self.assertNotEmpty(asked)
     self.assertEqual([x % 2**32 for x in batch.unroll_id[:, 0].numpy()], [0, 1, 2])
