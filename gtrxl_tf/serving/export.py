@@ -44,6 +44,24 @@ def save_policy(policy: policy_lib.NetworkPolicy, path: Union[str, pathlib.Path]
   Where the policy samples, each program that loads it draws its own random numbers.
   After `loaded.metadata['repeats'].assign(True)` they are instead those of the seed
   that TensorFlow had when the policy was saved, the same in each program.
+
+  >>> import pathlib
+  >>> import tempfile
+  >>> from dm_env import specs
+  >>> import numpy as np
+  >>> from gtrxl_tf import agents
+  >>> from gtrxl_tf import networks
+  >>> from gtrxl_tf.serving import export
+  >>> observation_spec = specs.Array((5,), np.float32)
+  >>> action_spec = specs.DiscreteArray(3)
+  >>> network = networks.CQLNetwork(action_spec, networks.VectorTorso([8]))
+  >>> network.create_variables(observation_spec)
+  >>> policy = agents.CQLPolicy(network, observation_spec, action_spec)
+  >>> with tempfile.TemporaryDirectory() as folder:
+  ...   export.save_policy(policy, pathlib.Path(folder) / 'policy')
+  ...   loaded = tf.saved_model.load(f'{folder}/policy')
+  >>> sorted(loaded.signatures)
+  ['action', 'get_initial_state']
   """
   path = pathlib.Path(path)
   empty = path.is_dir() and not any(path.iterdir())
