@@ -26,7 +26,7 @@ REVERB = $(call fitting,$(if $(wildcard .venv/core),.venv/bin/python,$(FITTING))
 # lock also applies when pip builds a package from source.
 INSTALL = PIP_CONSTRAINT=requirements$(if $(REVERB),,-newest).lock \
     .venv/bin/python -m pip install -qq \
-    -e '.[$(1)$(if $(REVERB),$(TENSORFLOW)$(COMMA)online$(COMMA))dev,figures]' \
+    -e '.[$(1)$(if $(REVERB),$(TENSORFLOW)$(COMMA)online$(COMMA))dev]' \
     $(if $(REVERB),,'tensorflow$(if $(filter gpu,$(TENSORFLOW)),[and-cuda])' tf_keras)
 RUN = .venv/bin/python -m
 PYTEST = $(RUN) pytest -q -n 2 --dist=loadfile
@@ -56,9 +56,8 @@ figure3: .venv/core ## Compare on Numpad 2 x 2, 3 x 3 and 4 x 4; takes many hour
 	    --sweep=$(subst $(SPACE),$(COMMA),$(FIGURE3)) \
 	    $(ARGS)
 
-figures: .venv/core ## Draw the comparisons of docs/results.md from docs/runs/*.jsonl
-	$(RUN) binaries.figures $(addprefix --index=,$(wildcard docs/runs/*.jsonl)) \
-	    --page=docs/results.md $(ARGS)
+figures: .venv/core ## Write docs/results.md, its pages and pictures from docs/runs/*.jsonl
+	$(RUN) binaries.figures --claims=docs/results/claims.toml $(ARGS)
 
 # Figures 6 to 11 of *Memory-Efficient Algorithm Distillation* at the twin's size.
 # docs/distillation.md has the commands of the paper's.

@@ -104,8 +104,6 @@ setuptools.setup(
             # The next release, the first for Python 3.12, needs glibc 2.38.
             *_before('3.12', 'envlogger>=1.2,<1.3'),
         ],
-        # rliable's arch 7 fails with pandas 3.
-        'figures': ['pandas<3', 'rliable>=1.2,<2'],
         'serve': ['aiohttp>=3.10'],
         'wandb': ['wandb>=0.18'],
         'dev': ['aiohttp>=3.10', 'gymnasium>=1.0', 'hypothesis>=6.100',

@@ -1,24 +1,22 @@
-r"""Draws the pictures and tables of finished comparisons, from their index files.
+r"""Draws the pages and pictures of finished comparisons, from their index files.
 
-  gtrxl figures --index=docs/runs/gates_by_depth.jsonl --page=docs/results.md
+  gtrxl figures --index=docs/runs/gates_by_depth.jsonl
+  gtrxl figures --claims=docs/results/claims.toml
 
-`gtrxl compare` writes an index, `runs.jsonl`, into its folder. The table and pictures of
-NAME.jsonl go to NAME.md, NAME.png and NAME.svg beside it. In a page, the text between
-`<!-- runs: NAME -->` and `<!-- end of runs -->` is replaced by the table.
+`gtrxl compare` writes an index, `runs.jsonl`, into its folder. The tables and pictures of
+NAME.jsonl go to NAME.md and NAME_curves.png beside it. A table of claims becomes the pages
+of docs/results.md and docs/results/, with their pictures: `make figures`.
 """
 
 import pathlib
 import sys
 
 from absl import flags
-from absl import logging
 
 from gtrxl_tf.launch import program
 
-_INDEX = flags.DEFINE_multi_string(
-    'index', None, 'An index file.', required=True)
-_PAGE = flags.DEFINE_multi_string(
-    'page', [], 'A Markdown page with marks where tables belong.')
+_INDEX = flags.DEFINE_multi_string('index', [], 'An index file.')
+_CLAIMS = flags.DEFINE_multi_string('claims', [], 'A table of claims.')
 
 
 def main() -> None:
@@ -27,20 +25,13 @@ def main() -> None:
   from gtrxl_tf.analysis import figures
   from gtrxl_tf.settings import config
 
-  names = [pathlib.Path(path).stem for path in _INDEX.value]
-  repeated = {name for name in names if names.count(name) > 1}
-  if _PAGE.value and repeated:  # A page names a table by its index's name.
-    program.refuse(f'--index has several files named {min(repeated)}: expected '
-                    'different names with --page')
-  logging.set_verbosity(logging.WARNING)  # rliable logs each of its calculations.
-  tables = {}
+  if not _INDEX.value + _CLAIMS.value:
+    program.refuse('Nothing to draw: expected --index or --claims')
   try:
-    for path in map(pathlib.Path, _INDEX.value):
-      for written in figures.write(path):
-        print(written)
-      tables[path.stem] = path.with_suffix('.md').read_text(encoding='utf-8')
-    for page in _PAGE.value:
-      figures.insert_tables(pathlib.Path(page), tables)
+    for path in _INDEX.value:
+      print(*figures.write(pathlib.Path(path)), sep='\n')
+    for path in _CLAIMS.value:
+      print(*figures.write_pages(pathlib.Path(path)), sep='\n')
   except (config.ConfigError, files.DamagedFile, OSError) as error:
     sys.exit(f'Not drawn: {error}')
 

@@ -246,8 +246,8 @@ class RateTablesTest(parameterized.TestCase):
                       _setting('Experiment.tasks')['corridor_length']],
                      [int(x) for x in _TABLES['6']['RATE w/o MRV']])
 
-  def test_the_notebook_quotes_table_6(self):
-    text = (_ROOT / 'docs/notebook/rate.md').read_text(encoding='utf-8')
+  def test_the_results_quote_table_6(self):
+    text = (_ROOT / 'docs/results/rate.md').read_text(encoding='utf-8')
     quoted = re.findall(
         r'\n\| \**(none|CA-1|CA-2|G|GRU|LSTM)\** \|.*\| (0\.\d\d) \|(?=\n)', text)
     self.assertLen(quoted, len(_TABLES['6']))

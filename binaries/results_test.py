@@ -1,66 +1,98 @@
-"""Tests that docs/results.md says what the runs in docs/runs are."""
+"""Tests that docs/results.md and its pages say what the runs in docs/runs are."""
 
+import functools
 import pathlib
 import re
+import sys
 
 from absl.testing import absltest
+from absl.testing import parameterized
 import pytest
 
-from gtrxl_tf.analysis import comparison
-from gtrxl_tf.analysis import runs
-from gtrxl_tf.training import curves
+from gtrxl_tf.analysis import claims
+from gtrxl_tf.analysis import figures
+from gtrxl_tf.settings import config
+
+pytestmark = pytest.mark.skipif(sys.version_info < (3, 11), reason='needs tomllib')
 
 _DOCS = pathlib.Path(__file__).parents[1] / 'docs'
-_PAGE = (_DOCS / 'results.md').read_text(encoding='utf-8')
-# Without the tables, which are made of the runs.
-_TEXT = ' '.join(re.sub('<!-- runs:.*?<!-- end of runs -->', '', _PAGE, flags=re.DOTALL).split())
-_RUNS = sorted(_DOCS.glob('runs/*.jsonl'))
-_VERDICTS = ('yes', 'in part', 'no', 'undecided', 'not run')
+_TABLE = _DOCS / 'results/claims.toml'
+_DECIMAL = re.compile(r'\d\.\d')
 
 
-def _claims():
-  """The rows below 'the paper says' that are about a claim of a paper."""
-  for table in re.findall(r'\n\| where \| the paper says .*\n\|[-|]+\n((?:\|.*\n)+)', _PAGE):
-    where = ''
-    for row in table.splitlines():
-      cells = [cell.strip() for cell in row.strip('|').split('|')]
-      where = cells[0] or where
-      if where != 'not in the paper' and '(no statement in the text)' not in cells[1]:
-        yield cells
+@functools.lru_cache(maxsize=None)
+def _book() -> claims.Book:
+  return claims.Book(_TABLE)
 
 
-class ResultsTest(absltest.TestCase):
+class ResultsTest(parameterized.TestCase):
 
-  def test_each_claim_has_one_row_and_a_verdict(self):
-    claims = list(_claims())
-    self.assertGreater(len(claims), 40)
-    for where, claim, *_, verdict in claims:
-      self.assertTrue(claim, verdict)
-      self.assertRegex(verdict, rf'^({"|".join(_VERDICTS)})([:,. ]|$)', f'{where} {claim}')
+  def test_pages_are_those_of_the_runs(self):
+    for path, text in figures.pages(_TABLE).items():
+      self.assertEqual(path.read_text(encoding='utf-8'), text, f'{path}: run make figures')
 
-  def test_runs_are_counted(self):
-    online, offline = 0, 0
-    for path in _RUNS:
-      _, *runs = path.read_text(encoding='utf-8').splitlines()
-      if '"environment_steps"' in runs[0]:
-        online += len(runs)
-      else:
-        offline += len(runs)
-    self.assertIn(f'{online} online runs', _TEXT)
-    self.assertIn(f'{offline} offline runs', _TEXT)
+  def test_the_overview_is_short(self):
+    lines = (_DOCS / 'results.md').read_text(encoding='utf-8').splitlines()
+    self.assertLessEqual(len(lines), 200)
+    for line in lines:
+      if line.startswith('|'):
+        for cell in line.strip('|').split('|'):
+          self.assertLessEqual(len(cell.strip()), 120, cell)
+
+  def test_claims_have_verdicts_and_few_words(self):
+    self.assertGreater(len(_book().claims), 60)
+    for claim in _book().claims:
+      self.assertIn(claim.verdict, claims.VERDICTS, claim.claim)
+      self.assertLessEqual(len(claim.claim.split()), 12, claim.claim)
+      self.assertIn(claim.page, _book().pages)
+
+  def test_links_lead_to_headings(self):
+    for page in ('results.md', *(f'results/{page}.md' for page in _book().pages)):
+      text = (_DOCS / page).read_text(encoding='utf-8')
+      for target, anchor in re.findall(r'\]\(([\w./]*\.md)?#([\w-]+)\)', text):
+        path = (_DOCS / page).parent / target if target else _DOCS / page
+        headings = re.findall('^#+ (.*)$', path.read_text(encoding='utf-8'), re.MULTILINE)
+        self.assertIn(anchor, [re.sub(r'[^\w -]', '', heading.lower()).replace(' ', '-')
+                               for heading in headings], page)
+
+  def test_numbers_of_no_run_say_where_they_are_from(self):
+    for claim in _book().claims:
+      typed = re.sub(r'\{[^}]*\}', '', claim.here)
+      if _DECIMAL.search(typed):
+        self.assertTrue(claim.by_hand, claim.claim)
+      if '{' in claim.here:
+        self.assertTrue(claim.runs, claim.claim)
+
+  def test_each_file_of_runs_and_each_picture_is_shown(self):
+    pages = ''.join(path.read_text(encoding='utf-8') for path in figures.pages(_TABLE))
+    self.assertEqual({path.stem for path in _DOCS.glob('runs/*.jsonl')},
+                     {name for claim in _book().claims for name in claim.runs})
+    for picture in _book().pictures:
+      self.assertIn(f'({picture}.png)', pages)
+    self.assertEqual({path.stem for path in _TABLE.parent.glob('*.png')},
+                     set(_book().pictures))
+
+  @parameterized.parameters(
+      ('{mean gates_by_depth/12/trxl}', '5.54 ± 1.24'),
+      ('{each rate_t_maze_90/88/dgru}', '1.00, 0.60, 0.46'),
+      ('{count rate_t_maze_90/88/dgru}', '1 of 3'),
+      ('{ahead sensitivity/-/gtrxl sensitivity/-/trxl}', '25 of 25'),
+      ('{ratio distillation_dr/-/ed distillation_dr/-/adf}', '0.69'))
+  def test_numbers_are_picked(self, text, expected):
+    self.assertEqual(_book().fill(text), expected)
+
+  def test_a_pick_of_nothing_is_refused(self):
+    with self.assertRaisesRegex(config.ConfigError, 'gates_by_depth/2/gtrxl, '):
+      _book().fill('{mean gates_by_depth/3/gtrxl}')
 
   @pytest.mark.medium
-  def test_the_text_counts_the_runs_that_succeed_as_the_tables_do(self):
-    counted = set()
-    for path in _RUNS:
-      for point in runs.read(path).points:
-        for model in point.by_model:
-          for task in range(len(point.tasks)):
-            if values := point.finals(model, 'success', task):
-              counted.add(f'{comparison.succeed(values)}, {curves.mean_and_error(values)}')
-    told = re.findall(r'\d+ of \d+, \d\.\d\d ± \d\.\d\d', _TEXT)
-    self.assertGreater(len(told), 50)
-    self.assertEmpty(set(told) - counted)
+  def test_pictures_of_each_kind_are_drawn(self):
+    from gtrxl_tf.analysis import claim_pictures  # pylint: disable=import-outside-toplevel
+    kinds = {about.get('kind'): name for name, about in _book().pictures.items()}
+    for name in kinds.values():
+      path = pathlib.Path(self.create_tempdir().full_path) / f'{name}.png'
+      claim_pictures.draw(_book(), name, path)
+      self.assertEqual(path.read_bytes()[:4], b'\x89PNG')
 
 
 if __name__ == '__main__':

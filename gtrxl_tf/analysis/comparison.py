@@ -1,26 +1,12 @@
-"""Tables of the runs of several models on an experiment, seed by seed, in Markdown.
+"""Tables of the runs of several models on an experiment, seed by seed, in Markdown."""
 
-`gtrxl figures` summarizes the values of several runs by their interquartile mean with a
-95 % interval from a stratified bootstrap, as Agarwal et al. (2021) recommend, by their
-package rliable. It counts the runs that succeed: most remember a clue or guess it, and a
-mean, or an interquartile mean more so, hides the few that fail.
-"""
-
-import functools
 import statistics
-from typing import Callable, List, NamedTuple, Optional, Sequence, Tuple
-
-import numpy as np
+from typing import Callable, List, NamedTuple, Optional, Sequence
 
 from gtrxl_tf.analysis import runs as runs_lib
-from gtrxl_tf.settings import config
 from gtrxl_tf.training import curves
 
 _LEARNED = 0.9  # The share of the informed policy's return at which a task is learned.
-_SUCCEEDS = 0.95  # The share of its episodes in which a run that succeeds does.
-
-# rliable's examples use as many. Its default of 50,000 takes seconds a cell.
-_RESAMPLES = 2000
 
 _FINALS = (
     'Mean over the runs ± its standard error, and in brackets the {} of each in the '
@@ -122,8 +108,8 @@ def _columns(point: runs_lib.Point) -> List[_Column]:
               _Column(minutes, lambda run: run.last(time) / 60, '.1f')]
   if goal is not None:
     columns += [
-        _Column(f'steps to {_LEARNED:.0%}', lambda run: _first(run, goal, steps), ',.0f'),
-        _Column(f'{minutes} to {_LEARNED:.0%}', lambda run: _first(run, goal, time, 60),
+        _Column(f'steps to {_LEARNED:.0%}', lambda run: first(run, goal, steps), ',.0f'),
+        _Column(f'{minutes} to {_LEARNED:.0%}', lambda run: first(run, goal, time, 60),
                 '.1f')]
   return [*columns, _Column('diverged', lambda run: float(run.diverged), '.0f', '.0%'), *(
       _Column(name, lambda run, name=name: run.samples.get(name), '.3g', None)
@@ -166,7 +152,7 @@ def _sampled(point: runs_lib.Point) -> List[str]:
   return list(dict.fromkeys(name for run in point.runs for name in run.samples))
 
 
-def _first(run: runs_lib.Run, goal: float, column: str, unit: float = 1) -> Optional[float]:
+def first(run: runs_lib.Run, goal: float, column: str, unit: float = 1) -> Optional[float]:
   """Returns `column` where the return first reaches `goal`."""
   return next((row[column] / unit for row in run.metrics if row['return'] >= goal), None)
 
@@ -195,110 +181,6 @@ def _runs_cell(runs: Sequence[runs_lib.Run], measure: str, task: Optional[int]) 
   each = ', '.join('diverged' if run.diverged else _cell(value, '.2f')
                    for run, value in zip(runs, values))
   return f'{curves.mean_and_error(known)} ({each})' if known else '-'
-
-
-def summary(index: runs_lib.Index) -> str:
-  """Returns the tables of `gtrxl figures`: a row per model, a column per point or task.
-
-  Where policies learn while they act, further tables have the most likely actions and
-  the temperature that was chosen.
-  """
-  axis, places = index.places()
-  measures = [index.points[0].measure] if axis == 'task' else index.measures
-  texts = []
-  for measure in measures:
-    header = ([f'{measure}; {axis}' + ' =' * ('=' not in axis), *(x.name for x in places)]
-              if axis else ['model', measure, 'each run'])
-    rows = [header, ['---'] * len(header)]
-    for model in index.models:
-      row = [model]
-      for place in places:
-        values = place.point.finals(model, measure, place.task)
-        cells = [_summary_cell(values, measure), ', '.join(_text(x) for x in values) or '-']
-        row += cells if not axis else [
-            '{} ({})'.format(*cells) if len(values) > 1 else cells[0]]
-      rows.append(row)
-    texts.append(markdown(rows))
-  return '\n\n'.join([*texts, _summary_caption(index, measures[0]), f'    {index.command}\n'])
-
-
-def _text(value: float) -> str:
-  return format(value, '.3g')
-
-
-def _summary_cell(values: Sequence[float], measure: str) -> str:
-  if len(values) < 2:
-    return ''.join(map(_text, values)) or '-'
-  if measure == 'success':
-    return f'**{succeed(values)}**; {curves.mean_and_error(values)}'
-  mean, low, high = map(_text, estimate(tuple(values)))
-  return f'**{mean}** [{low}, {high}]'
-
-
-def succeed(values: Sequence[float]) -> str:
-  """Returns how many of several runs succeed, as in '2 of 3'."""
-  return f'{sum(value >= _SUCCEEDS for value in values)} of {len(values)}'
-
-
-def _summary_caption(index: runs_lib.Index, measure: str) -> str:
-  parts = [
-      f'Runs that succeed in at least {100 * _SUCCEEDS:.0f} % of their episodes, the mean '
-      'success ± its standard error, and each run, in the order of their seeds.'
-      if measure == 'success' else
-      f'Interquartile mean of the final {measure.replace("normalized", "normalized return")} '
-      '[95 % interval], and each run, in the order of their seeds. With three runs or fewer '
-      'it is the mean, and the interval is from the worst run to the best.']
-  best = {format(point.informed, '.4g') for point in index.points
-          if point.informed is not None}
-  if best and measure == 'return':
-    parts.append(f"The informed policy's is {', '.join(sorted(best))}.")
-  if diverged := sum(run.diverged for run in index.runs):
-    parts.append('Runs that diverged, which count as 0, or as their lowest value below 0: '
-                 f'{diverged}.')
-  if drawn := _draws(index.points[0]):
-    parts.append(f'Drawn for each seed: {"; ".join(drawn)}.')
-  return ' '.join([*parts, f'Code: {index.version}. Command:'])
-
-
-def _draws(point: runs_lib.Point) -> List[str]:
-  """Returns each setting's drawn values, by seed, where they are the same for all models."""
-  texts = []
-  for name in _sampled(point):
-    drawn = {(run.seed, run.samples[name]) for run in point.runs if name in run.samples}
-    if len(drawn) == len({seed for seed, _ in drawn}):
-      texts.append(f'{name} ' + ', '.join(format(value, '.2g') for _, value in sorted(drawn)))
-  return texts
-
-
-class Estimate(NamedTuple):
-  """An interquartile mean and the bounds of its 95 % interval."""
-  mean: float
-  low: float
-  high: float
-
-
-@functools.lru_cache(maxsize=None)
-def estimate(values: Tuple[float, ...]) -> Estimate:
-  """Returns the interquartile mean of runs; the interval of one run is that value."""
-  try:
-    # pylint: disable=import-outside-toplevel
-    from rliable import library
-    from rliable import metrics
-  except ImportError as error:
-    raise config.ConfigError(
-        f"{error}: expected the extra `figures`: pip install 'gtrxl_tf[figures]'"
-        ) from error
-  if len(values) == 1:
-    return Estimate(*values * 3)
-  state = np.random.get_state()
-  np.random.seed(0)  # rliable 1.2 draws from NumPy's global state, whatever its argument.
-  try:
-    means, intervals = library.get_interval_estimates(
-        {'': np.array(values, float)[:, np.newaxis]},
-        lambda scores: np.array([metrics.aggregate_iqm(scores)]), reps=_RESAMPLES)
-  finally:
-    np.random.set_state(state)
-  return Estimate(float(means[''][0]), *map(float, intervals[''][:, 0]))
 
 
 def markdown(rows: Sequence[Sequence[str]]) -> str:

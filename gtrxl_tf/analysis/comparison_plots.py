@@ -9,7 +9,6 @@ import matplotlib
 from matplotlib import pyplot as plt
 import numpy as np
 
-from gtrxl_tf.analysis import comparison
 from gtrxl_tf.analysis import runs as runs_lib
 from gtrxl_tf.training import curves
 from gtrxl_tf.training.offline import history_curves
@@ -22,30 +21,19 @@ _RANKED_AT = (0.25, 0.5, 1)
 _MOST_IN_A_ROW = 4  # Panels; more wrap into rows.
 _MOST_LETTERS = 30  # In all labels of an axis; longer ones are slanted.
 
-_ESTIMATES = ('interquartile mean and 95 % interval (three runs or fewer: mean and range); '
-              'small points: runs')
-
-# Columns of `metrics.csv` that tell why runs fail, and their labels.
-_TRAINING = {'entropy': "policy's entropy, nats",
-             'gradient_norm': 'gradient norm before clipping'}
-
 _Panel = Optional[Callable[[plt.Axes], None]]  # Plots in a panel; None for no panel.
 
 
 def pictures(index: runs_lib.Index, title: str) -> Dict[str, Callable[[pathlib.Path], None]]:
   """Returns a function for each picture of a comparison, which writes it to a path.
 
-  `curves` of each run, at each value of a sweep; `finals`, final values at the values of a
-  sweep, by task or, of runs without curves, by model; `training`, entropy and gradients
-  of online runs; `progress`, curves of a sweep of offline runs over learner steps and CPU
-  time; `ranked`, runs by rank, where settings were drawn for each run.
+  `curves` of each run, at each value of a sweep; `progress`, curves of a sweep of offline
+  runs over learner steps and CPU time; `ranked`, runs by rank, where settings were drawn
+  for each run.
   """
   is_sweep = index.setting is not None
   return {name: functools.partial(draw, index, title) for name, draw, is_there in (
       ('curves', _draw_sweep if is_sweep else _draw_curves, True),
-      ('finals', _draw_finals, index.places()[0] or not index.has_curves),
-      ('training', _draw_training, all(
-          x in row for run in index.runs for row in run.metrics[:1] for x in _TRAINING)),
       ('progress', _draw_progress, is_sweep and index.points[0].steps == 'learner_step'),
       ('ranked', _draw_ranked, any(run.samples for run in index.runs))) if is_there}
 
@@ -119,24 +107,6 @@ def _draw_progress(index: runs_lib.Index, title: str, path: pathlib.Path) -> Non
         figsize=(4 * (2 + learns), 3 * len(rows) + 0.5))
 
 
-def _draw_training(index: runs_lib.Index, title: str, path: pathlib.Path) -> None:
-  """Draws the policy's entropy and the gradient's norm, which tell why runs fail."""
-  def plot(measure: str, point: runs_lib.Point, panel: plt.Axes) -> None:
-    runs = {model: point.metrics.get(model, []) for model in index.models}
-    curves.plot(panel, runs, point.steps, measure=measure)
-    if panel.get_subplotspec().is_first_col():
-      panel.set_ylabel(_TRAINING[measure])
-    if measure == 'entropy':
-      panel.set_xlabel('')
-      panel.set_title(point.value, fontsize='medium')
-    else:
-      panel.set_yscale('log')
-
-  _draw(path, title, [[functools.partial(plot, measure, point) for point in index.points]
-                      for measure in _TRAINING], curves.THIN_AND_BOLD,
-        figsize=(max(4 * len(index.points) + 1, 8), 6), sharex='col', sharey='row')
-
-
 def _draw_ranked(index: runs_lib.Index, title: str, path: pathlib.Path) -> None:
   """Draws the ranking of runs at a quarter, half and the end of training (Figure 5)."""
   def plot(point: runs_lib.Point, share: float, panel: plt.Axes) -> None:
@@ -180,36 +150,6 @@ def ranked(point: runs_lib.Point, model: str, steps: float) -> List[float]:
       returns += [row[measure] for row in run.metrics if row[column] <= steps
                   and not math.isnan(row.get(measure, math.nan))][-1:]
   return sorted(returns, reverse=True)
-
-
-def _draw_finals(index: runs_lib.Index, title: str, path: pathlib.Path) -> None:
-  """Draws interquartile means and intervals of final values, and learning processes."""
-  axis, places = index.places()
-  if axis:
-    plot = functools.partial(_plot_places, index, axis, places, intervals=True)
-    _draw(path, title, [[plot]], _ESTIMATES, figsize=(8, 5))
-    return
-  panels: List[_Panel] = [functools.partial(_plot_models, index, measure)
-                          for measure in index.measures]
-  if index.points[0].normalized:
-    panels.append(functools.partial(_plot_processes, index, index.points[0]))
-  _draw(path, title, [panels], _ESTIMATES,
-        figsize=(4 * (1 + len(panels)), 2.5 + 0.3 * len(index.models)))
-
-
-def _plot_models(index: runs_lib.Index, measure: str, panel: plt.Axes) -> None:
-  """Plots final values beside the names of models, for runs at a single place."""
-  for i, model in enumerate(index.models):
-    if values := index.points[0].finals(model, measure):
-      mean, low, high = comparison.estimate(tuple(values))
-      color = curves.style(i)['color']
-      panel.errorbar(mean, i, xerr=[[mean - low], [high - mean]], color=color, marker='o',
-                     capsize=3, label=model)
-      panel.plot(values, [i] * len(values), '.', markersize=4, alpha=0.5, color=color)
-  is_first = panel.get_subplotspec().is_first_col()
-  panel.set_yticks(range(len(index.models)), index.models if is_first else [])
-  panel.invert_yaxis()
-  panel.set_xlabel(f'final {measure}')
 
 
 def _heading(index: runs_lib.Index, point: runs_lib.Point) -> str:
@@ -262,14 +202,13 @@ def _plot_tasks(index: runs_lib.Index, point: runs_lib.Point, panel: plt.Axes) -
 
 
 def _plot_places(index: runs_lib.Index, axis: str, places: Sequence[runs_lib.Place],
-                 panel: plt.Axes, intervals: bool = False) -> None:
-  """Plots each run's final value at each place, with each model's estimate or mean."""
+                 panel: plt.Axes) -> None:
+  """Plots each run's final value at each place, and each model's mean."""
   point, names = places[0].point, [place.name for place in places]
   measure = point.measure if axis == 'task' else index.measures[0]
-  informed = {place.point.informed for place in places}
   # The informed policy's return depends on the task (*GTrXL*, Figure 3).
-  relative = (not intervals and axis != 'task' and measure == 'return'
-              and all((value or 0) > 0 for value in informed))
+  relative = (axis != 'task' and measure == 'return'
+              and all((place.point.informed or 0) > 0 for place in places))
   for i, model in enumerate(index.models):
     values = [np.array(place.point.finals(model, measure, place.task))
               / (place.point.informed if relative else 1) for place in places]
@@ -277,27 +216,20 @@ def _plot_places(index: runs_lib.Index, axis: str, places: Sequence[runs_lib.Pla
     x = np.arange(len(places)) + 0.4 * ((i + 0.5) / len(index.models) - 0.5)
     style = curves.style(i)
     panel.plot(np.repeat(x, [len(each) for each in values]), np.concatenate(values), 'o',
-               color=style['color'], markersize=2 if intervals else 4, alpha=0.6)
+               color=style['color'], markersize=4, alpha=0.6)
     if axis == 'experiment':
       style['linestyle'] = ''  # No line joins files, which have no order.
-    if not intervals:
-      panel.plot(x, [each.mean() if each.size else np.nan for each in values], **style,
-                 marker='' if style['linestyle'] else '_', markersize=12, label=model)
-    elif known := [(at, comparison.estimate(tuple(each)))
-                   for at, each in zip(x, values) if each.size]:
-      x, estimates = zip(*known)
-      mean, low, high = np.array(estimates).T
-      panel.errorbar(x, mean, [mean - low, high - mean], **style, marker='o',
-                     markersize=6, capsize=3, label=model)
+    panel.plot(x, [each.mean() if each.size else np.nan for each in values], **style,
+               marker='' if style['linestyle'] else '_', markersize=12, label=model)
   panel.set_xticks(range(len(names)), names)
-  if sum(map(len, names)) > _MOST_LETTERS * (1 + intervals):  # These panels are wider.
+  if sum(map(len, names)) > _MOST_LETTERS:
     panel.tick_params(axis='x', labelrotation=45)
     plt.setp(panel.get_xticklabels(), ha='right', rotation_mode='anchor')
   panel.set_xlabel(axis.replace(' = ', '\n'))
   unit = " / informed policy's" * relative
   panel.set_title('final return: random 0, source 1' if measure == 'normalized'
                   else f'final {measure}{unit}', fontsize='medium')
-  if relative or (intervals and measure == 'return' and len(informed - {None}) == 1):
-    curves.draw_reference(panel, 1 if relative else max(informed - {None}))
+  if relative:
+    curves.draw_reference(panel, 1)
   if axis == 'task':
     curves.draw_references(panel, point.lines.get(measure, {}))

@@ -185,12 +185,6 @@ class Index(NamedTuple):
     return list(dict.fromkeys(run.model for run in self.runs))
 
   @property
-  def has_curves(self) -> bool:
-    """True if a run has returns from more than one point of its training."""
-    return any(sum(not math.isnan(row['return']) for row in run.metrics) > 1
-               for run in self.runs)
-
-  @property
   def measures(self) -> List[str]:
     """The measures of final values; several if policies learn while they act."""
     if names := [name for name in _NORMALIZED
