@@ -15,8 +15,7 @@ in gin/cores. Single settings can be added in the same way, and give the run its
 
 Runs go to ROOT/<model>/seed_<i>. If the command is started again on the same folder, it
 resumes. After every run it updates `comparison.md`, `comparison.png` and `runs.jsonl`
-in ROOT; the last is the index from which `gtrxl figures` draws without the runs. A
-sweep of offline runs also has `progress.png`, curves over learner steps and CPU time.
+in ROOT; the last is the index from which `gtrxl figures` draws without the runs.
 
 A run of a small job does not fill two cores: --jobs=2 trains two at a time. On a cluster,
 --print_commands prints a command for each run that is not done and trains nothing; with

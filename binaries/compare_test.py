@@ -170,9 +170,8 @@ class CompareTest(absltest.TestCase):
         f'{self.root}/dt/seed_0', f'{self.root}/rate+memory_pool/seed_0'])
     self.assertEqual(self.runs[1].files[1:], [rate, pool])
     self.assertEqual(self.runs[1].bindings[-1], 'Experiment.seed = 0')
-    self.assertEqual(self._cells('success in task'),
-                     [['success in task', 'dt', 'rate+memory_pool']])
-    self.assertEqual(self._cells('2 |'), [['2', '0.50 (0.50)', '0.50 (0.50)']])
+    for title in 'success 2', 'success 3':
+      self.assertIn(title, self._cells('model')[0])
 
   @pytest.mark.long
   def test_resumes_where_it_stopped_and_reports_without_training(self):
@@ -262,12 +261,6 @@ class CompareTest(absltest.TestCase):
     shutil.rmtree(self.root / 'lstm')
     self._compare(seeds=1, only_report=True)
     self.assertLen(self._cells('lstm | 0'), 1)
-    before = (self.root / 'runs.jsonl').read_bytes()
-    printed = self._compare(seeds=1, models=['gtrxl'], only_report=True)
-    kept, = self.root.glob('runs.*.jsonl')
-    self.assertIn('runs.jsonl has 1 run(s) whose folders are gone: it is kept as '
-                  f'{kept.name}', printed)
-    self.assertEqual(kept.read_bytes(), before)
 
   def test_the_seed_is_set_by_its_own_flag(self):
     self._assert_refused('Experiment.seed differs .*: expected --seeds and --first_seed',

@@ -4,7 +4,7 @@ r"""Draws the pages and pictures of finished comparisons, from their index files
   gtrxl figures --claims=docs/results/claims.toml
 
 `gtrxl compare` writes an index, `runs.jsonl`, into its folder. The tables and pictures of
-NAME.jsonl go to NAME.md and NAME_curves.png beside it. A table of claims becomes the pages
+NAME.jsonl go to NAME.md and NAME.png beside it. A table of claims becomes the pages
 of docs/results.md and docs/results/, with their pictures: `make figures`.
 """
 
@@ -22,16 +22,26 @@ _CLAIMS = flags.DEFINE_multi_string('claims', [], 'A table of claims.')
 def main() -> None:
   # pylint: disable=import-outside-toplevel
   from gtrxl_tf import files
-  from gtrxl_tf.analysis import figures
+  from gtrxl_tf.analysis import claim_pictures
+  from gtrxl_tf.analysis import claims
+  from gtrxl_tf.analysis import comparison_plots
+  from gtrxl_tf.analysis import runs
   from gtrxl_tf.settings import config
 
   if not _INDEX.value + _CLAIMS.value:
     program.refuse('Nothing to draw: expected --index or --claims')
   try:
-    for path in _INDEX.value:
-      print(*figures.write(pathlib.Path(path)), sep='\n')
-    for path in _CLAIMS.value:
-      print(*figures.write_pages(pathlib.Path(path)), sep='\n')
+    for path in map(pathlib.Path, _INDEX.value):
+      title = path.stem.replace('_', ' ').capitalize()
+      _, pictures = comparison_plots.write(runs.read(path), path.parent, title, path.stem)
+      print(path.with_suffix('.md'), *pictures, sep='\n')
+    for path in map(pathlib.Path, _CLAIMS.value):
+      book = claims.Book(path)
+      for page, text in book.texts().items():
+        files.write_atomically(page, text)
+        print(page)
+      for name in book.pictures:
+        claim_pictures.draw(book, name, path.with_name(f'{name}.png'))
   except (config.ConfigError, files.DamagedFile, OSError) as error:
     sys.exit(f'Not drawn: {error}')
 

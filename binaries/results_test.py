@@ -10,7 +10,6 @@ from absl.testing import parameterized
 import pytest
 
 from gtrxl_tf.analysis import claims
-from gtrxl_tf.analysis import figures
 from gtrxl_tf.settings import config
 
 pytestmark = pytest.mark.skipif(sys.version_info < (3, 11), reason='needs tomllib')
@@ -28,8 +27,9 @@ def _book() -> claims.Book:
 class ResultsTest(parameterized.TestCase):
 
   def test_pages_are_those_of_the_runs(self):
-    for path, text in figures.pages(_TABLE).items():
+    for path, text in _book().texts().items():
       self.assertEqual(path.read_text(encoding='utf-8'), text, f'{path}: run make figures')
+      self.assertNotRegex(text, r'\{\w+\s+\w+/')  # All picks are filled.
 
   def test_the_overview_is_short(self):
     lines = (_DOCS / 'results.md').read_text(encoding='utf-8').splitlines()
@@ -64,7 +64,7 @@ class ResultsTest(parameterized.TestCase):
         self.assertTrue(claim.runs, claim.claim)
 
   def test_each_file_of_runs_and_each_picture_is_shown(self):
-    pages = ''.join(path.read_text(encoding='utf-8') for path in figures.pages(_TABLE))
+    pages = ''.join(path.read_text(encoding='utf-8') for path in _book().texts())
     self.assertEqual({path.stem for path in _DOCS.glob('runs/*.jsonl')},
                      {name for claim in _book().claims for name in claim.runs})
     for picture in _book().pictures:

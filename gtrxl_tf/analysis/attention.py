@@ -46,15 +46,10 @@ class Segment(NamedTuple):
 
 def attend(network: decision.DecisionNetwork, inputs: decision.DecisionInputs
            ) -> List[Segment]:
-  """Returns attention weights of the network's core, unrolled from its initial state.
+  """Returns attention weights, by segment, of recorded steps `[B, T, ...]`.
 
-  Args:
-    network: a network whose core has attention.
-    inputs: recorded steps, `[B, T, ...]`, such as an episode. The last segment may be
-      unfinished: it then has no `write` tokens.
-
-  Returns:
-    The segments, in order; a single one if the core does not work in segments.
+  An unfinished last segment has no `write` tokens. If the core does not work in
+  segments, there is a single one.
   """
   check_attends(network)
   core = network.core
@@ -103,12 +98,7 @@ def by_step(segments: Sequence[Segment], row: int = 0, tokens_per_step: int = 1
   """Returns how much each step attends to memory and to each step, averaged over heads.
 
   A step attends from the token where its policy is read: its only token, or the second
-  of three.
-
-  Args:
-    segments: the segments of an episode of T steps, in order.
-    row: the row of the batch.
-    tokens_per_step: tokens of a step, whose shares are added up.
+  of three. The segments are those of an episode of T steps, in a row of the batch.
 
   Returns:
     [T, L, m + T]: first m columns for the cache as a whole and for each memory token, if
@@ -158,12 +148,8 @@ def recurrence_shares(network: distillation.DistillationNetwork,
                       inputs: distillation.Histories) -> np.ndarray:
   """Returns the share of attention that goes to a core's memory of earlier segments.
 
-  Args:
-    network: a network whose core has attention and such a memory.
-    inputs: histories from their beginning, with samples of `ActionSpace` as actions.
-
-  Returns:
-    `[B, N]`: for each history and whole segment, the mean over layers, heads and steps.
+  It is `[B, N]`: for each history, which begins with `inputs` and has samples of
+  `ActionSpace` as actions, and each whole segment, the mean over layers, heads and steps.
   """
   check_recurs(network.core)
 
@@ -194,14 +180,8 @@ def draw(path: pathlib.Path, segment: Segment, title: str, by_head: bool = False
   """Draws the weights of the batch's first row in a panel for each layer, or each head.
 
   Lines separate cache, memory tokens and steps. The empty part of the cache is left
-  out. Without `by_head` the weights are averaged over heads.
-
-  Args:
-    path: the picture to write.
-    segment: a result of `attend`, or that of `attend_online`.
-    title: the picture's title.
-    by_head: whether each head has a panel, and each layer a row of them.
-    tokens_per_step: 1 if each token is a step, which its number labels.
+  out. Without `by_head` the weights are averaged over heads. With one token per step,
+  numbers label the steps.
   """
   weights = segment.weights[0]
   num_heads = weights.shape[1] if by_head else 1

@@ -1,17 +1,16 @@
 """Pages that compare the claims of papers with runs: made from a table and index files.
 
-The table, docs/results/claims.toml, says for each claim what a paper has, the verdict, and
-where in docs/runs the numbers are. `{STATISTIC PICK}` in its texts stands for a number of
-the runs. A PICK is FILE/PLACE/MODEL or FILE/PLACE/MODEL/MEASURE: an index file of
-`gtrxl compare`; a point of its sweep or a task, or `-` where there is only one; a model
-with its short name, see `runs.Index.short`; and a measure, by default that of the file.
-The statistics are those of `_STATISTICS`.
+The head of the table, docs/results/claims.toml, explains it. `{STATISTIC PICK}` in its
+texts stands for a number of the runs. A PICK is FILE/PLACE/MODEL or
+FILE/PLACE/MODEL/MEASURE: an index file in docs/runs; a point of its sweep or a task, or
+`-` where there is only one; a model, without its learning rate unless that tells it from
+another; and a measure, by default that of the file. `_STATISTICS` has the statistics.
 """
 
 import functools
 import pathlib
 import re
-from typing import Any, Callable, Dict, Iterator, List, NamedTuple, Sequence, Tuple
+from typing import Any, Callable, Dict, Iterator, List, NamedTuple, Sequence
 
 import numpy as np
 
@@ -22,30 +21,11 @@ from gtrxl_tf.training import curves
 
 VERDICTS = ('yes', 'in part', 'no', 'undecided', 'not run')
 
-_SUCCEEDS = 0.95  # The share of its episodes in which a run that succeeds does.
-_MEASURES = {'normalized': 'sampled actions', 'greedy_normalized': 'most likely actions',
-             'tuned_normalized': 'best temperature', 'return': 'return',
-             'success': 'success', 'score': 'score'}
+SUCCEEDS = 0.95  # The share of its episodes in which a run that succeeds does.
 
 
 class Claim(NamedTuple):
-  """A claim of a paper.
-
-  Attributes:
-    page: the page that it is on.
-    where: the paper's figure, table or section.
-    claim: in a few words; the heading.
-    verdict: one of `VERDICTS`.
-    sentence: the verdict in a sentence.
-    here: the numbers that decide.
-    paper: what the paper has, for the overview.
-    quote: the paper's words.
-    picture: name of a picture.
-    runs: names of index files.
-    by_hand: how numbers were measured that are in no index file.
-    details: more text.
-    was: the verdict before it was corrected, and `why` it was.
-  """
+  """A claim of a paper; docs/results/claims.toml says what each field is."""
   page: str
   where: str
   claim: str
@@ -70,6 +50,7 @@ class Claim(NamedTuple):
 class Series(NamedTuple):
   """The runs of a model at a place, in the order of their seeds."""
   place: runs_lib.Place
+  name: str  # The names of place and model in the table of claims.
   model: str
   runs: List[runs_lib.Run]
   measure: str
@@ -85,10 +66,10 @@ class Book:
 
   def __init__(self, path: pathlib.Path):
     import tomllib  # pylint: disable=import-outside-toplevel  # Since Python 3.11.
-    self._runs = path.parents[1] / 'runs'
+    self._path = path
     table = tomllib.loads(path.read_text(encoding='utf-8'))
     self.pages: Dict[str, Dict[str, Any]] = table['pages']
-    self.models: Dict[str, Tuple[str, str]] = table['models']
+    self.models: Dict[str, List[str]] = table['models']
     self.pictures: Dict[str, Dict[str, Any]] = table['pictures']
     self._text: Dict[str, str] = table['overview']
     self._words: Dict[str, str] = table['words']
@@ -99,112 +80,112 @@ class Book:
       raise config.ConfigError(f'{path}: {error}') from error
 
   @functools.lru_cache(maxsize=None)  # pylint: disable=method-cache-max-size-none
-  def index(self, name: str) -> runs_lib.Index:
-    return runs_lib.read(self._runs / f'{name}.jsonl').short()
+  def _index(self, name: str) -> runs_lib.Index:
+    return runs_lib.read(self._path.parents[1] / f'runs/{name}.jsonl')
 
   def series(self, name: str, measure: str = '') -> Iterator[Series]:
     """Yields what an index file has, by place and model."""
-    index = self.index(name)
+    index = self._index(name)
     axis, places = index.places()
     default = places[0].point.measure if axis == 'task' else index.measures[0]
+    short = [re.sub(r'\+learning_rate=[^+]+', '', model) for model in index.models]
     for place in places:
-      for model in index.models:
+      for model, x in zip(index.models, short):
         if runs := place.point.by_model.get(model):
-          yield Series(place, model, runs, measure or self._measures.get(name, default))
+          yield Series(place, place.name.strip('"') or '-', x if short.count(x) == 1 else model,
+                       runs, measure or self._measures.get(name, default))
 
-  def pick(self, text: str) -> Series:
-    """Returns the runs of a pick."""
+  def _pick(self, text: str) -> Series:
     name, place, model, *measure = text.split('/')
-    found = [each for each in self.series(name, *measure)
-             if each.model == model and each.place.name in (place, '' if place == '-' else place)]
-    if len(found) != 1:
-      raise config.ConfigError(f'{text}: expected FILE/PLACE/MODEL of docs/runs, such as '
-                               + ', '.join(f'{name}/{each.place.name or "-"}/{each.model}'
-                                           for each in self.series(name)))
-    return found[0]
+    found = {(x.name, x.model): x for x in self.series(name, *measure)}
+    if (place, model) not in found:
+      raise config.ConfigError(f'{text}: expected one of ' + ', '.join(
+          f'{name}/{"/".join(each)}' for each in found))
+    return found[place, model]
 
   def fill(self, text: str) -> str:
     """Returns a text with the numbers of its picks."""
-    return re.sub(r'\{(\w+) ([^{}]+)\}', lambda found: _STATISTICS[found[1]](
-        *map(self.pick, found[2].split())), text)
+    return re.sub(r'\{(\w+)\s+([^{}]+)\}', lambda found: _STATISTICS[found[1]](
+        *map(self._pick, found[2].split())), text.strip())
 
   def label(self, model: str) -> str:
     """Returns a model's name in words."""
     base, _, settings = model.partition('+')
-    name = self.models[base][0]
-    return f'{name}, {self._words[settings]}' if settings else name
+    return self.models[base][0] + (f', {self._words[settings]}' if settings else '')
 
-  def overview(self) -> str:
+  def _image(self, name: str, folder: str = '') -> str:
+    return f'![{self.pictures[name]["title"]}]({folder}{name}.png)'
+
+  def texts(self) -> Dict[pathlib.Path, str]:
+    """Returns all pages: results.md above the table of claims, and those beside it."""
+    return {self._path.parents[1] / 'results.md': self._overview(),
+            **{self._path.with_name(f'{page}.md'): self._page(page) for page in self.pages}}
+
+  def _overview(self) -> str:
     """Returns the page of all claims."""
     counts = [['', *VERDICTS], ['---', *['--:'] * len(VERDICTS)]]
-    parts = []
+    parts, papers = [], dict.fromkeys(VERDICTS, 0)
     for page, about in self.pages.items():
-      claims = [claim for claim in self.claims if claim.page == page]
-      counts.append([f'[{about["title"]}](#{about["title"].lower().replace(" ", "-")})', *(
-          str(sum(claim.verdict == verdict for claim in claims)) for verdict in VERDICTS)])
+      title, claims = about['title'], [x for x in self.claims if x.page == page]
+      count = {x: sum(claim.verdict == x for claim in claims) for x in VERDICTS}
+      counts.append([f'[{title}](#{title.lower().replace(" ", "-")})',
+                     *map(str, count.values())])
+      if not about.get('ours'):
+        papers = {x: papers[x] + count[x] for x in VERDICTS}
       rows = [['verdict', 'claim', 'here', 'paper', 'more'], ['---'] * 5]
-      rows += [[claim.verdict, claim.claim, self.fill(claim.here), claim.paper,
-                f'[{claim.where}](results/{page}.md#{claim.anchor})'] for claim in claims]
-      parts.append(f'## {about["title"]}\n\n![{self.pictures[about["picture"]]["title"]}]'
-                   f'(results/{about["picture"]}.png)\n\n{comparison.markdown(rows)}\n')
-    papers = [claim for claim in self.claims if not self.pages[claim.page].get('ours')]
-    introduction = self._text['introduction'].replace('{claims}', str(len(papers)))
-    for verdict in VERDICTS:
-      introduction = introduction.replace(
-          f'{{{verdict}}}', str(sum(claim.verdict == verdict for claim in papers)))
-    changed = [claim for claim in self.claims if claim.was]
-    corrections = ''.join(f'- {claim.claim}: {claim.was}, now {claim.verdict}. {claim.why}\n'
-                          for claim in changed)
-    return '\n'.join([
-        f'# Results\n\n{self.fill(introduction).strip()}\n', comparison.markdown(counts) + '\n', *parts, _folded(
-            f'{len(changed)} verdicts were corrected', self._text['corrections'].strip()
-            + '\n\n' + corrections)])
+      rows += [[x.verdict, x.claim, self.fill(x.here), x.paper,
+                f'[{x.where}](results/{page}.md#{x.anchor})'] for x in claims]
+      parts += [f'## {title}', self._image(about['picture'], 'results/'),
+                comparison.markdown(rows)]
+    introduction = self._text['introduction'].replace('{claims}', str(sum(papers.values())))
+    for verdict, number in papers.items():
+      introduction = introduction.replace(f'{{{verdict}}}', str(number))
+    changed = [f'- {x.claim}: {x.was}, now {x.verdict}. {x.why}' for x in self.claims if x.was]
+    parts.append(_folded(f'{len(changed)} verdicts were corrected',
+                         self._text['corrections'] + '\n' + '\n'.join(changed)))
+    return '\n\n'.join(['# Results', introduction.strip(), comparison.markdown(counts), *parts]) + '\n'
 
-  def page(self, name: str) -> str:
+  def _page(self, name: str) -> str:
     """Returns a page with a heading for each of its claims."""
     about, shown = self.pages[name], {}
-    parts = [f'# {about["title"]}: claims and runs\n\n{self.fill(about["text"]).strip()}\n']
-    for claim in (claim for claim in self.claims if claim.page == name):
-      text = [f'## {claim.claim}', f'**{claim.verdict}**, {claim.where}. '
-              + self.fill(claim.sentence)]
-      if claim.picture:
-        text.append(f'![{self.pictures[claim.picture]["title"]}]({claim.picture}.png)')
-      more = [f'The paper: {claim.quote}'] if claim.quote else []
-      more.append(self.fill(claim.details).strip())
+    parts = [f'# {about["title"]}: claims and runs', self.fill(about['text'])]
+    for claim in (x for x in self.claims if x.page == name):
+      more = [f'The paper: {claim.quote}'] * bool(claim.quote) + [self.fill(claim.details)]
       if claim.by_hand:
         more.append(f'Measured by hand, in no file of `docs/runs`: {claim.by_hand.strip()}')
-      for runs in claim.runs:
-        more.append(f'`{runs}.jsonl`: see [above](#{shown[runs]}).' if runs in shown
-                    else self._every_run(runs))
-        shown.setdefault(runs, claim.anchor)
-      if more := [each for each in more if each]:
-        text.append(_folded('Seeds, command, what differs', '\n\n'.join(more)))
-      parts.append('\n\n'.join(text).rstrip() + '\n')
-    return '\n'.join(parts)
+      for file in claim.runs:
+        more.append(f'`{file}.jsonl`: see [above](#{shown[file]}).' if file in shown
+                    else self._every_run(file))
+        shown.setdefault(file, claim.anchor)
+      at = shown.setdefault(f'{claim.picture}.png', claim.anchor)
+      parts += [f'## {claim.claim}',
+                f'**{claim.verdict}**, {claim.where}. {self.fill(claim.sentence)}',
+                '' if not claim.picture else self._image(claim.picture)
+                if at == claim.anchor else f'The picture is [above](#{at}).',
+                _folded('Seeds, command, what differs', '\n\n'.join(filter(None, more)))]
+    return '\n\n'.join(filter(None, parts)) + '\n'
 
   def _every_run(self, name: str) -> str:
     """Returns the numbers of all runs of an index file, its version and command."""
-    index = self.index(name)
-    texts = []
+    index = self._index(name)
+    texts = [f'`{name}.jsonl`, by seed. Code: {index.version}.']
     for measure in (index.measures if len(index.measures) > 1 else ['']):
-      series = list(self.series(name, measure))
-      places = list(dict.fromkeys(each.place.name for each in series))
-      rows = [[_MEASURES.get(series[0].measure, series[0].measure),
-               *(self._words.get(place, place) or 'each run' for place in places)],
+      cells = {(x.model, x.name): x for x in self.series(name, measure)}
+      models, places = (list(dict.fromkeys(each)) for each in zip(*cells))
+      first = next(iter(cells.values())).measure
+      rows = [[self._words.get(first, first),
+               *('each run' if x == '-' else self._words.get(x, x) for x in places)],
               ['---'] * (1 + len(places))]
-      for model in index.models:
-        found = {each.place.name: each for each in series if each.model == model}
-        rows.append([self.label(model), *(
-            _each(found[place]) if place in found else '-' for place in places)])
+      rows += [[self.label(model), *(_each(cells[model, place]) if (model, place) in cells
+                                     else '-' for place in places)] for model in models]
       texts.append(comparison.markdown(rows))
-    return '\n\n'.join([
-        f'`{name}.jsonl`, by seed. Code: {index.version}.', *texts,
-        f'```sh\n{index.command}\n```'])
+    return '\n\n'.join([*texts, f'```sh\n{index.command}\n```'])
 
 
 def _folded(summary: str, text: str) -> str:
-  return (f'<details markdown="1">\n<summary>{summary}</summary>\n\n{text.strip()}\n\n'
-          '</details>\n')
+  """Returns a text below a line that unfolds it; nothing for no text."""
+  return text and (f'<details markdown="1">\n<summary>{summary}</summary>\n\n'
+                   f'{text.strip()}\n\n</details>')
 
 
 def _spec(values: Sequence[float]) -> str:
@@ -222,6 +203,11 @@ def _reached(share: float, series: Series) -> str:
   return ', '.join('-' if x is None else f'{x:.0f}' for x in steps)
 
 
+def succeed(values: Sequence[float]) -> str:
+  """Returns how many of several runs succeed, as in '2 of 3'."""
+  return f'{sum(value >= SUCCEEDS for value in values)} of {len(values)}'
+
+
 _STATISTICS: Dict[str, Callable[..., str]] = {
     'mean': lambda a: curves.mean_and_error(a.values, _spec(a.values)),
     'average': lambda a: format(np.mean(a.values), _spec(a.values)),
@@ -232,13 +218,3 @@ _STATISTICS: Dict[str, Callable[..., str]] = {
     'reached': functools.partial(_reached, 0.9),
     'half': functools.partial(_reached, 0.5),
 }
-
-
-def share(values: Sequence[float]) -> float:
-  """Returns the share of several runs that succeed."""
-  return float(np.mean(np.array(values) >= _SUCCEEDS))
-
-
-def succeed(values: Sequence[float]) -> str:
-  """Returns how many of several runs succeed, as in '2 of 3'."""
-  return f'{sum(value >= _SUCCEEDS for value in values)} of {len(values)}'

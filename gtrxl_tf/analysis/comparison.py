@@ -8,10 +8,8 @@ from gtrxl_tf.training import curves
 
 _LEARNED = 0.9  # The share of the informed policy's return at which a task is learned.
 
-_FINALS = (
-    'Mean over the runs ± its standard error, and in brackets the {} of each in the '
-    'evaluation after training, in the order of their seeds. A run that diverged counts as '
-    '0, or as its lowest value below 0. -: not evaluated, and not in the mean.')
+_FINALS = ('Mean ± its standard error, and in brackets the {} of each run after training. A run '
+           'that diverged counts as 0, or as its lowest value below 0. -: not evaluated.')
 
 
 class _Column(NamedTuple):
@@ -24,14 +22,7 @@ class _Column(NamedTuple):
 
 def tables(index: runs_lib.Index) -> str:
   """Returns all tables of a comparison: of each run, of tasks, and of a sweep."""
-  texts = []
-  for point in index.points:
-    text = table(point)
-    if len(point.tasks) > 1:
-      _, places = index._replace(setting=None, points=[point]).places()
-      text += '\n' + _finals(f'{point.measure} in task', list(point.by_model), places,
-                             point.measure)
-    texts.append(text)
+  texts = [table(point) for point in index.points]
   if index.setting is None:
     return texts[0]
   _, places = index.places()
@@ -40,22 +31,18 @@ def tables(index: runs_lib.Index) -> str:
       [f'## {index.setting} = {point.value}\n\n{text}'
        for point, text in zip(index.points, texts)]
       + [f'## Final {measure} against {index.setting}\n\n'
-         + _finals(index.setting, index.models, places, measure, measure == 'return')
+         + _finals(index, places, measure)
          for measure in measures])
 
 
-def _finals(axis: str, models: Sequence[str], places: Sequence[runs_lib.Place],
-            measure: str, informed: bool = False) -> str:
+def _finals(index: runs_lib.Index, places: Sequence[runs_lib.Place], measure: str) -> str:
   """Returns a table of final values: a row per place, a column per model."""
-  rows = [[axis, *models], ['--:'] * (1 + len(models))]
-  for name, point, task in places:
-    rows.append([name, *(_runs_cell(point.by_model.get(model, []), measure, task)
-                         for model in models)])
-  if informed:
-    rows[0].append('informed policy')
-    rows[1].append('--:')
-    for row, place in zip(rows[2:], places):
-      row.append(_cell(place.point.informed, '.2f'))
+  informed = ['informed policy'] * (measure == 'return')
+  rows = [[str(index.setting), *index.models, *informed],
+          ['--:'] * (1 + len(index.models) + len(informed))]
+  rows += [[name, *(_runs_cell(point.by_model.get(model, []), measure)
+                    for model in index.models),
+            *[_cell(point.informed, '.2f')] * len(informed)] for name, point, _ in places]
   return f'{markdown(rows)}\n\n{_FINALS.format(measure)}\n'
 
 
@@ -102,7 +89,7 @@ def _columns(point: runs_lib.Point) -> List[_Column]:
                 reported('return at it', 'tuned_return'),
                 final('normalized at it', 'tuned_normalized')]
   if len(point.tasks) > 1:
-    columns += [final(f'{measure} {name}', measure, task=task)
+    columns += [final(f'{measure} {name}', measure, task=task, error=True)
                 for task, name in enumerate(point.tasks)]
   columns += [_Column('steps', lambda run: run.last(steps), ',.0f'),
               _Column(minutes, lambda run: run.last(time) / 60, '.1f')]
@@ -118,13 +105,10 @@ def _columns(point: runs_lib.Point) -> List[_Column]:
 
 def _caption(point: runs_lib.Point) -> str:
   """Returns the text below `table`, which explains its columns."""
-  steps, goal, caption = point.steps, _goal(point), ''
-  if point.scores:
-    caption = (f'{", ".join(point.scores)}: `Experiment.score` of the mean return of '
-               'each task in the evaluation after training. ')
-  caption += ('Return and success: means over the episodes of the evaluation after '
-              f'training. Steps: of the {steps.partition("_")[0]}. -: not reached, or '
-              'not evaluated. ±: standard error of the mean over runs.')
+  steps, goal = point.steps, _goal(point)
+  caption = ('Return, success and scores: of the evaluation after training. Steps: of the '
+             f'{steps.partition("_")[0]}. -: not reached, or not evaluated. ±: standard '
+             'error of the mean over runs.')
   if point.normalized:
     caption += (' Episodes: those in the last fifth of learning processes. Normalized: '
                 'the return on a scale where random actions have 0 and the source 1.')
@@ -174,9 +158,9 @@ def _mean_cell(runs: Sequence[runs_lib.Run], column: _Column) -> str:
   return cell + (f' ({len(known)} of {len(runs)})' if len(known) < len(runs) else '')
 
 
-def _runs_cell(runs: Sequence[runs_lib.Run], measure: str, task: Optional[int]) -> str:
+def _runs_cell(runs: Sequence[runs_lib.Run], measure: str) -> str:
   """Returns the mean of runs' final values, its error, and the value of each run."""
-  values = [run.final(measure, task) for run in runs]
+  values = [run.final(measure) for run in runs]
   known = [value for value in values if value is not None]
   each = ', '.join('diverged' if run.diverged else _cell(value, '.2f')
                    for run, value in zip(runs, values))

@@ -3,12 +3,14 @@
 import functools
 import math
 import pathlib
-from typing import Any, Callable, Dict, List, Optional, Sequence
+from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple
 
 import matplotlib
 from matplotlib import pyplot as plt
 import numpy as np
 
+from gtrxl_tf import files
+from gtrxl_tf.analysis import comparison
 from gtrxl_tf.analysis import runs as runs_lib
 from gtrxl_tf.training import curves
 from gtrxl_tf.training.offline import history_curves
@@ -25,17 +27,23 @@ _Panel = Optional[Callable[[plt.Axes], None]]  # Plots in a panel; None for no p
 
 
 def pictures(index: runs_lib.Index, title: str) -> Dict[str, Callable[[pathlib.Path], None]]:
-  """Returns a function for each picture of a comparison, which writes it to a path.
-
-  `curves` of each run, at each value of a sweep; `progress`, curves of a sweep of offline
-  runs over learner steps and CPU time; `ranked`, runs by rank, where settings were drawn
-  for each run.
-  """
+  """Returns what writes `curves` and, if settings were drawn for each run, `ranked` runs."""
   is_sweep = index.setting is not None
   return {name: functools.partial(draw, index, title) for name, draw, is_there in (
       ('curves', _draw_sweep if is_sweep else _draw_curves, True),
-      ('progress', _draw_progress, is_sweep and index.points[0].steps == 'learner_step'),
       ('ranked', _draw_ranked, any(run.samples for run in index.runs))) if is_there}
+
+
+def write(index: runs_lib.Index, folder: pathlib.Path, title: str, name: str = ''
+          ) -> Tuple[str, List[pathlib.Path]]:
+  """Writes comparison.md and pictures or, with a name, NAME.md and so on; returns both."""
+  text, written = comparison.tables(index), []
+  files.write_atomically(folder / f'{name or "comparison"}.md', text)
+  for kind, draw in pictures(index, title).items():
+    stem = (name or 'comparison') if kind == 'curves' else f'{name}_{kind}'.strip('_')
+    written.append(folder / f'{stem}.png')
+    draw(written[-1])
+  return text, written
 
 
 def _draw(path: pathlib.Path, title: str, rows: Sequence[Sequence[_Panel]], note: str,
@@ -77,7 +85,7 @@ def _draw_sweep(index: runs_lib.Index, title: str, path: pathlib.Path) -> None:
       _plot_curves(index, point, panel,
                    label=None if panel.get_subplotspec().is_first_col() else '')
       panel.locator_params(axis='x', nbins=5)  # More labels would overlap.
-    panel.set_title(_heading(index, point), fontsize='medium')
+    panel.set_title(f'{index.setting} = {point.value}', fontsize='medium')
 
   count = len(index.points) + 1
   columns = count if count <= _MOST_IN_A_ROW else max(math.ceil(math.sqrt(count)), 3)
@@ -91,20 +99,6 @@ def _draw_sweep(index: runs_lib.Index, title: str, path: pathlib.Path) -> None:
   heights = [4, 3.5][:len(panels)] * (len(rows) // len(panels))
   _draw(path, title, rows, curves.THIN_AND_BOLD + '; final: a point for each run, and their '
         'mean', figsize=(4 * columns, sum(heights) + 0.5), height_ratios=heights)
-
-
-def _draw_progress(index: runs_lib.Index, title: str, path: pathlib.Path) -> None:
-  """Draws returns or scores over learner steps and CPU time, and of greedy actions."""
-  learns, rows = any(point.normalized for point in index.points), []
-  for point in index.points:
-    plot = functools.partial(_plot_curves, index, point)
-    rows.append([
-        functools.partial(plot, title=_heading(index, point)),
-        functools.partial(plot, column=curves.time_column(point.metrics), label=''),
-        *[functools.partial(plot, measure='greedy_normalized', label='',
-                            title='most likely actions')] * learns])
-  _draw(path, title, rows, curves.THIN_AND_BOLD, sharey='row',
-        figsize=(4 * (2 + learns), 3 * len(rows) + 0.5))
 
 
 def _draw_ranked(index: runs_lib.Index, title: str, path: pathlib.Path) -> None:
@@ -123,7 +117,7 @@ def _draw_ranked(index: runs_lib.Index, title: str, path: pathlib.Path) -> None:
     panel.set_title(f'after {steps / unit:.3g} {name}', fontsize='medium')
     panel.xaxis.get_major_locator().set_params(integer=True)
     if panel.get_subplotspec().is_first_col():
-      panel.set_ylabel('\n'.join(filter(None, [_heading(index, point), measure])))
+      panel.set_ylabel(f'{index.setting} = {point.value}\n' * bool(index.setting) + measure)
     if panel.get_subplotspec().is_last_row():
       panel.set_xlabel('run, the best first')
 
@@ -135,10 +129,7 @@ def _draw_ranked(index: runs_lib.Index, title: str, path: pathlib.Path) -> None:
 
 
 def ranked(point: runs_lib.Point, model: str, steps: float) -> List[float]:
-  """Returns the returns or scores of a model's runs after some steps, best first.
-
-  Those that have not come as far, or had not finished an episode by then, are left out.
-  """
+  """Returns the returns or scores of the runs that have come as far, best first."""
   returns = []
   column, measure = point.steps, curves.measure_column(point.metrics)
   for run in point.by_model.get(model, []):
@@ -152,21 +143,13 @@ def ranked(point: runs_lib.Point, model: str, steps: float) -> List[float]:
   return sorted(returns, reverse=True)
 
 
-def _heading(index: runs_lib.Index, point: runs_lib.Point) -> str:
-  """Returns a point of a sweep in words; nothing without a sweep."""
-  setting = index.setting or '*'
-  return point.value if '*' in setting else f'{setting} = {point.value}'
-
-
 def _plot_curves(index: runs_lib.Index, point: runs_lib.Point, panel: plt.Axes,
-                 column: Optional[str] = None, measure: Optional[str] = None,
-                 label: Optional[str] = None, title: str = '') -> None:
+                 measure: Optional[str] = None, label: Optional[str] = None) -> None:
   """Plots a column of `metrics.csv`: by default what ranks runs, over steps."""
   shown = _curves(point, index.models)
-  curves.plot(panel, shown, column or point.steps, point.informed, measure,
+  curves.plot(panel, shown, point.steps, point.informed, measure,
               point.lines.get(measure or curves.measure_column(shown), {}))
   panel.set_ylabel(curves.return_label(shown) if label is None else label)
-  panel.set_title(title, fontsize='medium')
 
 
 def _curves(point: runs_lib.Point, models: Sequence[str]) -> Dict[str, List[curves.Rows]]:
@@ -214,18 +197,16 @@ def _plot_places(index: runs_lib.Index, axis: str, places: Sequence[runs_lib.Pla
               / (place.point.informed if relative else 1) for place in places]
     # Side by side, so that the models' runs do not hide each other.
     x = np.arange(len(places)) + 0.4 * ((i + 0.5) / len(index.models) - 0.5)
-    style = curves.style(i)
+    color = curves.style(i)['color']
     panel.plot(np.repeat(x, [len(each) for each in values]), np.concatenate(values), 'o',
-               color=style['color'], markersize=4, alpha=0.6)
-    if axis == 'experiment':
-      style['linestyle'] = ''  # No line joins files, which have no order.
-    panel.plot(x, [each.mean() if each.size else np.nan for each in values], **style,
-               marker='' if style['linestyle'] else '_', markersize=12, label=model)
+               color=color, markersize=4, alpha=0.6)
+    panel.plot(x, [each.mean() if each.size else np.nan for each in values], '_',
+               color=color, markersize=12, label=model)
   panel.set_xticks(range(len(names)), names)
   if sum(map(len, names)) > _MOST_LETTERS:
     panel.tick_params(axis='x', labelrotation=45)
     plt.setp(panel.get_xticklabels(), ha='right', rotation_mode='anchor')
-  panel.set_xlabel(axis.replace(' = ', '\n'))
+  panel.set_xlabel(axis)
   unit = " / informed policy's" * relative
   panel.set_title('final return: random 0, source 1' if measure == 'normalized'
                   else f'final {measure}{unit}', fontsize='medium')

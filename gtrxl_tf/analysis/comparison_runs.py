@@ -2,7 +2,6 @@
 
 import pathlib
 import shlex
-import shutil
 import signal
 import statistics
 import subprocess
@@ -12,7 +11,6 @@ from typing import Dict, List, NamedTuple, Optional, Sequence, Union
 import gin
 
 from gtrxl_tf import files
-from gtrxl_tf.analysis import comparison
 from gtrxl_tf.analysis import comparison_plots
 from gtrxl_tf.analysis import models as variants
 from gtrxl_tf.analysis import runs as runs_lib
@@ -27,8 +25,6 @@ from gtrxl_tf.training import tensorboard
 
 _INDEX = 'runs.jsonl'
 _SECONDS_BETWEEN_LOOKS = 0.2  # How often it checks whether a run has ended.
-_PICTURES = {'curves': ('comparison', 'Picture'), 'progress': ('progress', 'Curves of training'),
-             'ranked': ('ranked', 'Ranked runs')}
 
 
 class RunStopped(Exception):
@@ -60,15 +56,9 @@ class Comparison:
                command: str):
     """Prepares every experiment once, so that a wrong setting shows before training.
 
-    Args:
-      root: folder of all runs.
-      gin_files: settings that all runs share.
-      gin_bindings: settings that all runs share, which override the files.
-      models: as `models.models` takes them.
-      seeds: the seeds of each model's runs.
-      sweep: as `models.sweep` takes it.
-      only_report: trains nothing, and prepares one model a point, for its environment.
-      command: the command that makes this comparison, for its index.
+    All runs share gin files and bindings; `models.models` and `models.sweep` say what
+    models and sweep are. With `only_report` nothing is trained, and one model a point is
+    prepared, for its environment. The command is for the index.
     """
     self._root = pathlib.Path(root)
     self._gin_files = gin_files
@@ -83,7 +73,7 @@ class Comparison:
         for seed in seeds for point in points for model in self._models]
     if not only_report:
       _check_has_effect({'Experiment.seed'} & differences.names('\n'.join(gin_bindings)))
-    self._before = self._indexed() if only_report else {}
+    self._before = self._indexed()
     # The points without runs.
     self._points = [self._prepare(point, not only_report) for point in points]
 
@@ -134,16 +124,10 @@ class Comparison:
             for run in self._unfinished()]
 
   def train(self, num_jobs: int = 1) -> None:
-    """Trains the unfinished runs, and reports after each.
+    """Trains the unfinished runs, `num_jobs` side by side, and reports after each.
 
-    Interruption, termination and errors stop all runs, which save.
-
-    Args:
-      num_jobs: how many runs are trained side by side. If there are several, each
-        prints to `logs/train.txt` in its folder.
-
-    Raises:
-      RunStopped: a run failed, but did not diverge; or `Interrupted`.
+    Interruption, termination and errors stop all runs, which save. Of several jobs, each
+    prints to `logs/train.txt` in its folder. Raises a `RunStopped` if a run failed.
     """
     waiting, seconds = self._unfinished(), []
     total = len(waiting)
@@ -199,17 +183,9 @@ class Comparison:
                            [point for point in points if point.runs])
     if not index.points:
       return f'No runs in {self._root}.'
-    text = comparison.tables(index)
-    files.write_atomically(self._root / 'comparison.md', text)
-    self._keep_lost_runs([run.folder.root for run, found in read if found])
     runs_lib.write(self._root / _INDEX, index)
-    pictures = comparison_plots.pictures(index, self._root.name)
-    for name, (stem, title) in _PICTURES.items():
-      if name in pictures:
-        path = self._root / f'{stem}.png'
-        pictures[name](path)
-        text += f'\n{title}: {path}'
-    return text
+    text, pictures = comparison_plots.write(index, self._root, self._root.name)
+    return text + ''.join(f'\nPicture: {path}' for path in pictures)
 
   def _read(self, run: _Run) -> Optional[runs_lib.Run]:
     """Returns a run if it has begun, even if its folder is gone."""
@@ -227,16 +203,6 @@ class Comparison:
     named = '' if index.setting in (None, 'experiment') else f'{index.setting}='
     return {self._root / f'{named}{point.value}' / run.model / f'seed_{run.seed}': run
             for point in index.points for run in point.runs}
-
-  def _keep_lost_runs(self, found: Sequence[pathlib.Path]) -> None:
-    """Copies the index if it has runs that are not found, and whose folders are gone."""
-    lost = [root for root in self._indexed() if root not in found and not root.exists()]
-    if lost:
-      path = self._root / _INDEX
-      kept = path.with_name(f'runs.{time.strftime("%Y%m%d-%H%M%S")}.jsonl')
-      shutil.copy2(path, kept)
-      print(f'{path} has {len(lost)} run(s) whose folders are gone: it is kept as '
-            f'{kept.name}', flush=True)
 
 
 def _check_earlier(runs: Sequence[_Run]) -> None:

@@ -122,13 +122,6 @@ class OfflineTest(absltest.TestCase):
         'success 28': '1.00', 'success 298': '0.90', 'steps': '1,600', 'minutes': '4.0',
         'steps to 90%': '1,600', 'minutes to 90%': '4.0', 'diverged': '0'})
 
-  def test_tasks_have_a_table_with_a_column_for_each_model(self):
-    self.assertEqual(_cells(comparison.tables(_index(self.point)), 1), [
-        {'success in task': '28', 'rate': '1.00 ± 0.00 (1.00, 1.00)',
-         'dt': '0.40 ± 0.40 (0.80, diverged)'},
-        {'success in task': '298', 'rate': '0.70 ± 0.20 (0.90, 0.50)',
-         'dt': '0.20 ± 0.20 (0.40, diverged)'}])
-
 
 def _learning_run(model, seed, returns, source, tuned=None):
   """A run that is evaluated by a learning process of two parts."""
@@ -396,27 +389,6 @@ class PicturesTest(parameterized.TestCase):
     processes, final = self.figure.axes
     self.assertIn('source', self._lines(processes))
     np.testing.assert_allclose(self._lines(final)['ed'], [0.6])
-
-  def test_progress_has_a_row_for_each_value_over_steps_and_over_cpu_time(self):
-    later = [_learning_run('ed', 0, 0.5, 1.)._replace(metrics=[
-        {'learner_step': step, 'seconds': 9., 'cpu_seconds': step / 10,
-         'return': 0., 'normalized': value, 'greedy_normalized': value / 2}
-        for step, value in ((1000., 0.25), (1500., math.nan), (2000., 0.5))])]
-    stopped = _learning_run('ed', 1, 0., 1.)._replace(diverged=True)
-    self._draw('progress', 'setting', [
-        runs_lib.Point('dr', [_learning_run('adf', 0, 0.8, 1.), *later], 1.),
-        runs_lib.Point('dktd', [*later, stopped], 1.)], 'x')
-    steps, cpu, greedy, *second = self.figure.axes
-    ed = {panel: panel.get_lines()[1] for panel in (steps, cpu, greedy)}
-    for panel, x, y in ((steps, [1, 2], [0.25, 0.5]), (cpu, [100 / 60, 200 / 60], [0.25, 0.5]),
-                        (greedy, [1, 2], [0.125, 0.25])):
-      np.testing.assert_allclose(ed[panel].get_xdata(), x)
-      np.testing.assert_allclose(ed[panel].get_ydata(), y)
-    self.assertEqual(steps.get_title(), 'setting = dr')
-    self.assertLen(second, 3)
-    # From where it diverged, it counts as 0 up to the longest run's end.
-    np.testing.assert_allclose(second[0].get_lines()[1].get_xdata(), [0.4, 0.4, 2])
-    np.testing.assert_allclose(second[2].get_lines()[1].get_ydata(), [0.5, 0, 0])
 
   @parameterized.parameters((1, 1), (3, 1), (4, 2), (8, 3), (11, 3))
   @pytest.mark.medium

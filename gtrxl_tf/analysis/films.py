@@ -91,7 +91,6 @@ class Episode(NamedTuple):
   """The first episode that a policy played in an environment, of T recorded steps.
 
   Attributes:
-    task: the task's number.
     frames: a picture of each step, uint8 [H, W, 3]; none if it was not filmed.
     action: nest of [T, ...]; what the policy answered to the last step had no effect.
     reward: [T], the reward before each action.
@@ -113,12 +112,8 @@ def play(experiment: experiment_lib.Experiment, policy: Any, count: int,
          film: bool = True, most_steps: float = math.inf) -> List[Episode]:
   """Plays one episode in each of `count` environments; the tasks take turns.
 
-  Args:
-    experiment: makes the environments.
-    policy: a policy, or a SavedModel of one.
-    count: environments.
-    film: whether to keep pictures. Raises `CannotDraw` if there are none.
-    most_steps: steps after which episodes are cut off.
+  The policy may be a SavedModel. Episodes are cut off after `most_steps`. Raises a
+  `CannotDraw` if there are no pictures to `film`.
   """
   filmed: List[Filmed] = []
 

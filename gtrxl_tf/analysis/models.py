@@ -35,11 +35,9 @@ class Point(NamedTuple):
 def models(names: Sequence[str]) -> Dict[str, Model]:
   """Returns models by their labels.
 
-  Args:
-    names: each has one or more parts, joined by `+`: a name is a file in gin/cores, a
-      path is a gin file, and SETTING=VALUE is a single setting. Thus
-      `gtrxl+TransformerXL.gate=highway` is gin/cores/gtrxl.gin with another gate, and
-      its label is `gtrxl+gate=highway`.
+  A name has one or more parts, joined by `+`: a file in gin/cores, the path of a gin file,
+  or SETTING=VALUE. Thus `gtrxl+TransformerXL.gate=highway` is gin/cores/gtrxl.gin with
+  another gate, and its label is `gtrxl+gate=highway`.
   """
   labelled = {}
   for name in names:

@@ -17,7 +17,6 @@ import pytest
 
 from gtrxl_tf.analysis import films
 from gtrxl_tf.analysis import report
-from gtrxl_tf.analysis import report_pictures
 from gtrxl_tf.launch import prepare
 from gtrxl_tf.settings import config
 from gtrxl_tf.training import checkpoints
@@ -256,7 +255,7 @@ class PicturesTest(_Test):
   @parameterized.parameters(
       ((40, 60, 3), 320), ((600, 300, 3), 320), ((3, 100, 3), 12))
   def test_a_film_alone(self, frame, height):
-    film = _opened(report_pictures.film(_episode(4, frame), None))
+    film = _opened(report.animation(_episode(4, frame), None))
     self.assertEqual((film.n_frames, film.size), (4, (480, 20 + height + 4)))
 
   def test_attention_is_below_the_frames(self):
@@ -264,7 +263,7 @@ class PicturesTest(_Test):
     weights = np.zeros([num_steps, num_layers, num_memory + num_steps])
     weights[3, 0, num_memory + 1] = 1  # Step 3 attends to step 1 in layer 1,
     weights[3, 1, 0] = 1               # and to memory in layer 2.
-    film = _opened(report_pictures.film(_episode(num_steps), weights))
+    film = _opened(report.animation(_episode(num_steps), weights))
     film.seek(3)
     pixels = np.asarray(film.convert('RGB')).astype(int)
     strip = pixels[20 + 320 + 4:][:3 * 14]

@@ -22,11 +22,8 @@ MOST_STEPS = 300  # More steps of an episode could not be distinguished in a pic
 def draw(folder: run_folder.RunFolder, episode: int) -> None:
   """Draws into ROOT/attention/ and prints a line for each picture.
 
-  Args:
-    folder: the run's folder.
-    episode: number of the episode in the run's dataset or, if the run is online, among
-      those that its policy plays. A model that learns while it acts plays learning
-      processes instead.
+  The episode is one of the run's dataset or, if the run is online, of those that its
+  policy plays. A model that learns while it acts plays learning processes instead.
   """
   experiment = prepare.prepare([str(folder.config)], [])
   pictures, name = folder.root / 'attention', folder.root.name
@@ -95,27 +92,22 @@ def by_step(network: Any, policy: Any, episode: films.Episode) -> np.ndarray:
       tf.nest.map_structure(lambda x: tf.constant(x)[tf.newaxis], episode.action)))
   num_steps = len(episode.reward)
   length = min(policy.window or num_steps, num_steps)
-  first = attention.by_step(
-      attention.attend(network, tf.nest.map_structure(lambda x: x[:, :length], inputs)),
-      tokens_per_step=decision.TOKENS_PER_STEP)
-  if length == num_steps:
-    return first
-  if network.oracle is not None:
+  if network.oracle is not None and length < num_steps:
     raise config.ConfigError('attention of a DecisionNetwork.oracle in a window: expected '
                              f'at most {length} steps, got {num_steps}')
-  # Later steps see the window that ends with them.
+  # Steps after the first window see the window that ends with them.
+  count = num_steps - length + 1
   windows = tf.nest.map_structure(
-      lambda x: tf.stack([x[0, i:i + length] for i in range(1, num_steps - length + 1)]),
-      inputs)
+      lambda x: tf.stack([x[0, i:i + length] for i in range(count)]), inputs)
   begins = tf.one_hot(0, length, True, False, dtype=tf.bool)
   segments = attention.attend(network, windows._replace(
-      is_first=tf.tile(begins[tf.newaxis], [num_steps - length, 1])))
-  num_memory = first.shape[-1] - length
-  found = np.zeros([num_steps, first.shape[1], num_memory + num_steps], np.float32)
-  found[:length, :, :first.shape[-1]] = first
-  for i in range(1, num_steps - length + 1):
-    step = i + length - 1
-    weights = attention.by_step(segments, i - 1, decision.TOKENS_PER_STEP)[-1]
-    found[step, :, :num_memory] = weights[:, :num_memory]
-    found[step, :, num_memory + i:num_memory + step + 1] = weights[:, num_memory:]
+      is_first=tf.tile(begins[tf.newaxis], [count, 1])))
+  weights = [attention.by_step(segments, i, decision.TOKENS_PER_STEP) for i in range(count)]
+  num_memory = weights[0].shape[-1] - length
+  found = np.zeros([num_steps, weights[0].shape[1], num_memory + num_steps], np.float32)
+  for i in reversed(range(count)):  # The first window has the steps of its own, too.
+    rows = slice(i and i + length - 1, i + length)
+    found[rows, :, :num_memory] = weights[i][-1 if i else None:, :, :num_memory]
+    found[rows, :, num_memory + i:num_memory + i + length] = (
+        weights[i][-1 if i else None:, :, num_memory:])
   return found

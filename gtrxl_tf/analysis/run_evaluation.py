@@ -35,10 +35,6 @@ def evaluate(folder: run_folder.RunFolder, gin_files: Sequence[str],
   Where the policy learns while it acts, learning processes are played instead of
   episodes; those of a sweep are drawn as `evaluation.png` in the run's folder. `show` is
   called with each text; the other arguments are the flags of `gtrxl evaluate`.
-
-  Raises:
-    exit_codes.RunFailed: an environment or the policy failed; `failures/` has the
-      traceback.
   """
   # In graphs with residual convolutions this pass of TensorFlow's optimizer fails, changes
   # nothing, and prints an error.
@@ -141,14 +137,7 @@ def _film(experiment: experiment_lib.Experiment, policy: Any,
 
 def play(experiment: experiment_lib.Experiment, policy: Any, num_episodes: int,
          num_environments: int = evaluation.NUM_ENVIRONMENTS) -> evaluation.Evaluation:
-  """Plays episodes of the experiment's tasks with a policy.
-
-  Args:
-    experiment: makes the environments.
-    policy: a policy, or a SavedModel of one.
-    num_episodes: at least this many, of all tasks together.
-    num_environments: the most environments to play side by side.
-  """
+  """Plays at least `num_episodes` of all tasks together, with a policy or a SavedModel."""
   environment = experiment.make_evaluation_environments(num_episodes, num_environments)
   with contextlib.closing(environment):
     return evaluation.EpisodeEvaluator(

@@ -13,7 +13,6 @@ import functools
 import itertools
 import json
 import math
-import os
 import pathlib
 import re
 import shutil
@@ -50,16 +49,11 @@ class Run(NamedTuple):
   """The run of a model with a seed.
 
   Attributes:
-    model: name of the model.
-    seed: the run's seed.
     metrics: rows of `metrics.csv`; none if the run diverged before the first.
-    evaluation: rows of `evaluation.csv`; none if the run is not done.
+    evaluation: rows of `evaluation.csv`; none if the run is not done, as of `scores`.
     diverged: whether the loss or a gradient was not finite.
     samples: the settings that were drawn for the run.
-    processes: curves of `learning_process.csv`; none if the run's policy does not learn
-      while it acts.
-    scores: the scores of the evaluation; none if the experiment has no score, or the
-      run is not done.
+    processes: curves of `learning_process.csv`, of a policy that learns while it acts.
     config: the run's operative gin config.
   """
   model: str
@@ -105,7 +99,6 @@ class Point(NamedTuple):
 
   Attributes:
     value: the value of the setting that the sweep varies.
-    runs: the runs of all models.
     informed: the informed policy's return, if there is one.
     tasks: names of the tasks; one empty name if there is only one task.
     scores: names of the experiment's scores. 'score', if it is among them, ranks runs.
@@ -165,8 +158,6 @@ class Index(NamedTuple):
   """All runs of a comparison.
 
   Attributes:
-    command: the command that trains these runs.
-    version: the version of the code that wrote it.
     setting: the setting that a sweep varies; None without a sweep.
     points: the runs, by points of the sweep; one without a sweep.
   """
@@ -203,33 +194,6 @@ class Index(NamedTuple):
     if len(point.tasks) == 1:
       return '', [Place('', point)]
     return 'task', [Place(name, point, task) for task, name in enumerate(point.tasks)]
-
-  def short(self) -> 'Index':
-    """Returns the comparison with short names of models and values.
-
-    Models lose the settings that all have, such as a learning rate of each, if names stay
-    different. What all quoted values share is in the setting's name: "popgym-A-v0" and
-    "popgym-B-v0" of `name` become A and B of `name = popgym-*-v0`.
-    """
-    parts = [model.split('+') for model in self.models]
-    shared = set.intersection(*({part.partition('=')[0] for part in each if '=' in part}
-                                for each in parts))
-    names = ['+'.join(part for part in each if part.partition('=')[0] not in shared)
-             for each in parts]
-    if not all(names) or len(set(names)) < len(names):
-      names = self.models
-    model = dict(zip(self.models, names))
-    setting, values = self.setting, [point.value for point in self.points]
-    plain = [value.strip('"') for value in values]
-    first = os.path.commonprefix(plain)
-    last = os.path.commonprefix([value[len(first):][::-1] for value in plain])[::-1]
-    cut = [value[len(first):len(value) - len(last)] for value in plain]
-    if all(cut) and len(values) > 1 and values[0].startswith('"'):
-      setting, values = f'{setting} = {first}*{last}', cut
-    return self._replace(setting=setting, points=[
-        point._replace(value=value, runs=[
-            run._replace(model=model[run.model]) for run in point.runs])
-        for point, value in zip(self.points, values)])
 
 
 def read_folder(folder: run_folder.RunFolder, model: str = '', seed: int = 0) -> Run:

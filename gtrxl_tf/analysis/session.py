@@ -1,11 +1,4 @@
-"""Training called from Python: from an id or a class to a run, without gin or a command.
-
-  import gtrxl_tf
-
-  run = gtrxl_tf.train('CartPole-v1', root_dir='runs/cartpole', steps=200_000)
-  run.evaluate(episodes=100)
-  policy = run.policy()
-"""
+"""Training called from Python: from an id or a class to a run, without gin or a command."""
 
 import base64
 import contextlib
@@ -70,10 +63,7 @@ class Run:
     return metrics_csv.read_metrics(self._folder.metrics)
 
   def evaluate(self, episodes: int = 100) -> evaluation.Evaluation:
-    """Plays with the policy that `policy` returns.
-
-    Args:
-      episodes: at least this many, of all tasks together.
+    """Plays at least so many episodes, of all tasks together, with the policy of `policy`.
 
     Returns:
       Lists of returns, lengths and successes, which print as their summary.
@@ -92,8 +82,7 @@ class Run:
   def attention(self, episode: int = 0) -> pathlib.Path:
     """Draws what the core attends to in an episode, see `gtrxl attention`.
 
-    Returns:
-      The folder of the pictures; a notebook shows them.
+    It returns the folder of the pictures; a notebook shows them.
     """
     with gin_lib.own_gin():
       run_attention.draw(self._folder, episode)
@@ -171,10 +160,6 @@ def train(environment: Any = None, *, root_dir: Union[str, os.PathLike],
       are actors; if it returns False, training is interrupted.
     allow_changes: whether settings of the run that do not change what it learns may
       differ from before, and classes that no module has may have been edited.
-
-  Raises:
-    exit_codes.RunFailed: the environment or the policy failed; the folder `failures`
-      has the traceback.
   """
   folder = run_folder.RunFolder(root_dir)
   stopped = False

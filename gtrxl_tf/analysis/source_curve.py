@@ -15,14 +15,7 @@ from gtrxl_tf.training.offline import history_curves
 
 def draw(collector: collecting.HistoryCollector, evaluation: datasets.Dataset,
          path: Union[str, os.PathLike], stream=sys.stdout) -> None:
-  """Writes the curve as source.csv and source.png, and prints the mean of each fifth.
-
-  Args:
-    collector: the collector of the histories.
-    evaluation: histories in the evaluation tasks.
-    path: the folder to write into.
-    stream: the stream to print to.
-  """
+  """Writes source.csv and source.png into a folder, and prints the mean of each fifth."""
   path = pathlib.Path(path)
   played = [evaluation.episode(i) for i in range(evaluation.num_episodes)]
   reward = np.stack([history.reward for history in played])

@@ -1,15 +1,14 @@
-"""Tests of figures.py and of the index in runs.py."""
+"""Tests of index files: of what runs.py keeps, and of what is drawn from them."""
 
 import math
 import pathlib
 
 from absl.testing import absltest
-from absl.testing import parameterized
 import pytest
 
 from gtrxl_tf import files
 from gtrxl_tf.analysis import comparison
-from gtrxl_tf.analysis import figures
+from gtrxl_tf.analysis import comparison_plots
 from gtrxl_tf.analysis import runs as runs_lib
 
 
@@ -100,50 +99,23 @@ class RunIndexTest(absltest.TestCase):
         runs_lib.read(self.path)
 
 
-class FiguresTest(parameterized.TestCase):
+class FiguresTest(absltest.TestCase):
 
   def setUp(self):
     super().setUp()
-    self.path = pathlib.Path(self.create_tempdir().full_path) / 'depth.jsonl'
+    self.folder = pathlib.Path(self.create_tempdir().full_path)
 
-  @pytest.mark.medium
-  def test_a_sweep_of_offline_runs_has_their_progress(self):
-    row = {'learner_step': 9., 'seconds': 8., 'cpu_seconds': 7., 'return': 6.}
-    runs_lib.write(self.path, runs_lib.Index('c', 'v', 'file', [runs_lib.Point(
-        'dr', [runs_lib.Run('ed', 0, [row], [{'return': 6., 'success': 1.}], False, {})],
-        None)]))
-    self.assertIn('depth_progress.png', [path.name for path in figures.write(self.path)])
-
-  @parameterized.parameters(
-      (['gtrxl+gate=input', 'gtrxl+gate=output'], ['gtrxl+gate=input', 'gtrxl+gate=output']),
-      (['a+rate=1', 'b+rate=2', 'a+rate=1+width=3'], ['a', 'b', 'a+width=3']),
-      (['gate=input'], ['gate=input']))
-  def test_names_lose_settings_that_all_have_and_keep_those_that_tell_them_apart(
-      self, models, short):
-    runs = [runs_lib.Run(model, 0, [], [], False) for model in models]
-    index = runs_lib.Index('c', 'v', None, [runs_lib.Point('', runs, None)])
-    self.assertEqual(index.short().models, short)
-
-  @parameterized.parameters(
-      (['"a-Easy-v0"', '"a-Hard-v0"'], 'name = a-*-v0', ['Easy', 'Hard']),
-      (['"x"', '"y"'], 'name = *', ['x', 'y']),
-      (['"x"', '"xy"'], 'name', ['"x"', '"xy"']), (['10', '12'], 'name', ['10', '12']),
-      (['"a"'], 'name', ['"a"']))
-  def test_what_quoted_values_share_is_in_the_settings_name(self, values, name, short):
-    runs = [runs_lib.Run('a', 0, [], [], False)]
-    index = runs_lib.Index('c', 'v', 'name', [
-        runs_lib.Point(value, runs, None) for value in values]).short()
-    self.assertEqual(index.setting, name)
-    self.assertEqual([point.value for point in index.points], short)
+  def _write(self, index):
+    runs_lib.write(self.folder / 'depth.jsonl', index)
+    read = runs_lib.read(self.folder / 'depth.jsonl')
+    return comparison_plots.write(read, self.folder, 'Depth', 'depth')[1]
 
   @pytest.mark.long
   def test_pictures_are_the_same_each_time(self):
-    runs_lib.write(self.path, _index())
-    written = figures.write(self.path)
-    self.assertEqual([path.name for path in written],
-                     ['depth.md', 'depth_curves.png', 'depth_ranked.png'])
+    written = self._write(_index())
+    self.assertEqual([path.name for path in written], ['depth.png', 'depth_ranked.png'])
     before = [path.read_bytes() for path in written]
-    self.assertEqual([path.read_bytes() for path in figures.write(self.path)], before)
+    self.assertEqual([path.read_bytes() for path in self._write(_index())], before)
 
 
 if __name__ == '__main__':
