@@ -47,7 +47,6 @@ def supervise(experiment: experiment_lib.OnlineExperiment,
     folder: the run's folder.
     should_stop: called twice a second.
     console: shows the metrics.
-
   """
   supervisor = Supervisor(experiment, folder)
   try:
