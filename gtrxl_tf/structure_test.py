@@ -25,7 +25,7 @@ _BUDGETS = {
     'cores': 4122,
     'datasets': 1896,
     'environments': 4990,
-    'launch': 1626,
+    'launch': 1625,
     'losses': 1152,
     'networks': 3202,
     'replay': 1940,
