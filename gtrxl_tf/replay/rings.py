@@ -99,6 +99,9 @@ class Connection:
     del word, value, seconds
     self.act()
 
+  def wake(self, word: int) -> None:
+    """Wakes those that wait for a word, which has a new value."""
+
   def check(self, *_: Any) -> None:
     """Does nothing: all ends are of one run, whose settings they got from it."""
 
@@ -160,6 +163,7 @@ class Writer(writer.UnrollWriter):
       connection.items[words[PUT] % len(connection.items)] = self._actor, self._pending
       connection.next_rows[self._actor] = self._pending + self._unroll_length + 1
       words[PUT] += 1
+    connection.wake(PUT)
     self._pending = None
     return True
 
@@ -231,6 +235,7 @@ class Queue:
         # Only now may actors overwrite the rows.
         with connection.locked() as words:
           words[TAKEN] += len(items)
+        connection.wake(TAKEN)
       else:
         connection.wait(PUT, put, _CHECK_SECONDS)
         if connection.read(PUT) == put and alive_or_stop():
@@ -291,6 +296,7 @@ class Weights:
       vector[:] = values
     with connection.locked() as words:
       words[PUBLISHED] = number
+    connection.wake(PUBLISHED)
     return False
 
   def receive(self) -> Optional[int]:

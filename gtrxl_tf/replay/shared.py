@@ -4,11 +4,11 @@ import contextlib
 import fcntl
 import os
 import tempfile
-import time
 from typing import Iterator
 
 import numpy as np
 
+from gtrxl_tf.replay import futex
 from gtrxl_tf.replay import mapped
 from gtrxl_tf.replay import rings
 from gtrxl_tf.replay import unroll
@@ -99,7 +99,11 @@ class Connection(rings.Connection):
         fcntl.flock(self._descriptor, fcntl.LOCK_UN)
 
   def wait(self, word: int, value: int, seconds: float) -> None:
-    began, waited = time.monotonic(), 0.0
-    while self.read(word) == value and waited < seconds:
-      time.sleep(min(max(waited / 20, 0.0005), 0.005))
-      waited = time.monotonic() - began
+    futex.wait(self._half(word), value, seconds)
+
+  def wake(self, word: int) -> None:
+    futex.wake(self._half(word))
+
+  def _half(self, word: int) -> np.ndarray:
+    """Returns the half of a word of the header that changes."""
+    return self._words[word:word + 1].view(np.int32)[:1]
