@@ -13,6 +13,7 @@ import sys
 
 from absl import flags
 
+from gtrxl_tf.launch import processes
 from gtrxl_tf.launch import program
 
 from . import experiment_flags
@@ -34,10 +35,8 @@ def main() -> None:
       program.refuse(f'--{flag}={",".join(names)}: expected one; `gtrxl compare` takes '
                      'several')
   files, bindings = experiment_flags.gin(*(''.join(names) for names in named))
-
-  from gtrxl_tf.launch import train  # pylint: disable=import-outside-toplevel
-  sys.exit(train.train(
-      files, bindings, _ROOT_DIR.value, _ALLOW_CHANGES.value, _WANDB.value))
+  sys.exit(processes.run('gtrxl_tf.launch.train', 'train', files, bindings,
+                         _ROOT_DIR.value, _ALLOW_CHANGES.value, _WANDB.value, True))
 
 
 if __name__ == '__main__':

@@ -1,4 +1,4 @@
-"""Imports, in the fork server, what the parts of a run need; see `processes`."""
+"""Imports, in the fork server, what a run and its parts need; see `processes`."""
 
 import gc
 import importlib
@@ -11,7 +11,7 @@ signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
 gc.disable()  # Collecting takes a quarter of the time, and nearly all objects stay.
 try:
   # Reverb may be missing, and comes last: the fork server ignores an ImportError.
-  for module in 'tensorflow', 'gtrxl_tf.launch.parts', 'reverb':
+  for module in 'tensorflow', 'gtrxl_tf.launch.train', 'reverb':
     importlib.import_module(module)
 finally:
   gc.freeze()  # Pages that the collector does not touch stay shared.

@@ -1,11 +1,13 @@
 """Processes that are forked from one that has imported TensorFlow and this library.
 
 Importing them takes more than two CPU seconds and 400 MiB in every process. A fork
-server imports them once for all parts of a run, so that a restarted part is ready at
-once. The server itself does not run TensorFlow, whose threads would not survive a fork.
+server imports them once for `gtrxl train` and all parts of its run, so that a restarted
+part is ready at once. The server itself does not run TensorFlow, whose threads would not
+survive a fork.
 """
 
 import functools
+import importlib
 import multiprocessing
 from multiprocessing import context as context_lib
 from multiprocessing import forkserver
@@ -17,6 +19,7 @@ import tempfile
 from typing import Callable, List
 
 from gtrxl_tf.launch import logs
+from gtrxl_tf.launch import signals
 from gtrxl_tf.settings import errors
 
 # Python looks for modules in its working folder first. That of the user may have another
@@ -55,6 +58,46 @@ def _context() -> context_lib.BaseContext:
   return context
 
 
+def run(module: str, function: str, *args) -> int:
+  """Calls a function in a forked process, which a stop of this one stops, and waits.
+
+  Args:
+    module: the function's module, which this process does not import.
+    function: its name; it returns an exit code.
+    *args: its arguments.
+
+  Returns:
+    The process's exit code, as a shell has it.
+  """
+  with signals.stop_requested() as should_stop:
+    try:
+      # Not a daemon, which could not have children.
+      process = _context().Process(target=_call, args=(module, function, *args))
+    except errors.ConfigError as error:
+      print(f'Not started: {error}', file=sys.stderr)
+      return 2
+    process.start()
+    told = False
+    while process.is_alive():
+      process.join(0.2)
+      if should_stop() and not told:
+        process.terminate()
+        told = True
+  if told and process.exitcode == -signal.SIGTERM:  # A function handles the signal.
+    print('Interrupted before it began.', file=sys.stderr)
+    return 130
+  return process.exitcode if process.exitcode >= 0 else 128 - process.exitcode
+
+
+def _call(module: str, function: str, *args) -> None:
+  _unblock_sigterm()
+  # The fork server's address is known here. Python 3.10 and 3.11 would nevertheless
+  # start another one, since it is not a child of this process.
+  # pylint: disable-next=protected-access
+  forkserver.ensure_running = forkserver._forkserver.ensure_running = lambda: None
+  sys.exit(getattr(importlib.import_module(module), function)(*args))
+
+
 def start(main: Callable[[], int], name: str, log: pathlib.Path
           ) -> multiprocessing.Process:
   """Starts a process that exits with the code that `main` returns.
@@ -68,7 +111,11 @@ def start(main: Callable[[], int], name: str, log: pathlib.Path
 
 
 def _exit_with(main: Callable[[], int], log: pathlib.Path) -> None:
-  # It ends this process if SIGTERM has come since the fork server made it.
-  signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM})
+  _unblock_sigterm()
   with logs.kept(log, prints=True):
     sys.exit(main())
+
+
+def _unblock_sigterm() -> None:
+  """Ends this process if SIGTERM has come since the fork server made it."""
+  signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM})

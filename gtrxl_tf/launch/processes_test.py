@@ -35,6 +35,23 @@ _MODULE = '''
     def save_slowly():
       return part(60)
 
+    def command(code, *args):
+      log = pathlib.Path(args[0])
+      with signals.stop_requested_by_parent() as should_stop:
+        part_ = processes.start(part, 'part', log)
+        while not log.exists() or not log.read_text():
+          time.sleep(0.1)
+        print('ready', os.getppid(), flush=True)
+        while not should_stop():
+          time.sleep(0.1)
+        part_.terminate()
+        part_.join()
+      return code
+
+    def wait():
+      print('ready', flush=True)
+      time.sleep(100)
+
     def run(main):
       log = pathlib.Path(sys.argv[1])
       with signals.stop_requested() as should_stop:
@@ -69,19 +86,48 @@ class ProcessesTest(parameterized.TestCase):
 
   def start(self, function: str, setting: str = '') -> subprocess.Popen:
     """Starts a program with two parts that call a function of `_MODULE`."""
+    process = self.start_program(f'{setting or "pass"}\n  work.run(work.{function})')
+    self.assertEqual(process.stdout.readline(), 'ready\n')
+    return process
+
+  def start_program(self, statements: str) -> subprocess.Popen:
     (self.folder / 'work.py').write_text(textwrap.dedent(_MODULE))
     (self.folder / 'here').mkdir()  # The library imports a module of this name.
     (self.folder / 'here' / 'tree.py').write_text('raise RuntimeError')
     (self.folder / 'program.py').write_text(
-        f'import work\nif __name__ == "__main__":\n  {setting or "pass"}\n'
-        f'  work.run(work.{function})\n')
+        f'import sys\nimport work\nif __name__ == "__main__":\n  {statements}\n')
     process = subprocess.Popen(
         [sys.executable, self.folder / 'program.py', self.log], text=True,
         cwd=self.folder / 'here', start_new_session=True, stdout=subprocess.PIPE,
         stderr=subprocess.PIPE, env={**os.environ, 'PYTHONPATH': str(_ROOT)})
     self.addCleanup(process.kill)
-    self.assertEqual(process.stdout.readline(), 'ready\n')
     return process
+
+  @parameterized.parameters(False, True)
+  @pytest.mark.medium
+  def test_a_command_is_forked_as_its_parts_are_and_gets_the_signal(self, to_all):
+    process = self.start_program(
+        'code = work.processes.run("work", "command", 7, sys.argv[1])\n'
+        '  assert "tensorflow" not in sys.modules\n  sys.exit(code)')
+    ready, fork_server = process.stdout.readline().split()
+    self.assertEqual(ready, 'ready')
+    if to_all:  # Also to the fork server and the part.
+      os.killpg(process.pid, signal.SIGTERM)
+    process.send_signal(signal.SIGTERM)
+    _, stderr = process.communicate(timeout=120)
+    self.assertEqual(process.returncode, 7, stderr)
+    self.assertNotEqual(fork_server, str(process.pid))
+    first, *rest = self.log.read_text().splitlines()
+    self.assertStartsWith(first, f'{fork_server} ')
+    self.assertEqual(rest, ['saved'])
+
+  @pytest.mark.medium
+  def test_a_command_that_is_stopped_before_it_can_save_says_so(self):
+    process = self.start_program('sys.exit(work.processes.run("work", "wait"))')
+    self.assertEqual(process.stdout.readline(), 'ready\n')
+    process.send_signal(signal.SIGINT)
+    _, stderr = process.communicate(timeout=120)
+    self.assertEqual((process.returncode, stderr), (130, 'Interrupted before it began.\n'))
 
   @parameterized.parameters(
       (signal.SIGTERM, False), (signal.SIGTERM, True), (signal.SIGHUP, True))

@@ -36,7 +36,8 @@ from gtrxl_tf.training.online import reconnect
 
 @exit_codes.returns_code
 def train(gin_files: Sequence[str], gin_bindings: Sequence[str], root_dir: str,
-          allow_changes: bool = False, wandb: Optional[str] = None) -> int:
+          allow_changes: bool = False, wandb: Optional[str] = None,
+          supervised: bool = False) -> int:
   """Trains on this machine in the folder `root_dir`, or resumes the run there.
 
   Args:
@@ -46,13 +47,16 @@ def train(gin_files: Sequence[str], gin_bindings: Sequence[str], root_dir: str,
     allow_changes: whether `differences.CHANGEABLE` may differ from what the run in the
       folder was started with.
     wandb: a project of Weights & Biases that the run is sent to, if given.
+    supervised: whether to stop when the parent process ends.
 
   Returns:
     An exit code: 0 done, 1 failed, 2 wrong settings, 130 interrupted.
   """
   if wandb:
     optional.load('wandb', '--wandb', 'wandb')
-  with signals.stop_requested() as should_stop:
+  asked_to_stop = (signals.stop_requested_by_parent if supervised
+                   else signals.stop_requested)
+  with asked_to_stop() as should_stop:
     return train_here(gin_files, gin_bindings, run_folder.RunFolder(root_dir),
                       should_stop, allow_changes, wandb=wandb)
 
