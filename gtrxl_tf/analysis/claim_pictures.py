@@ -8,12 +8,13 @@ import numpy as np
 from gtrxl_tf.analysis import claims
 from gtrxl_tf.training import curves
 
-_MARKERS, _LINES = 'os^Dv', ('-', '--', ':', '-.', '-')  # Of variants of a model.
+# Markers and lines tell the variants of a model apart.
+_MARKERS, _LINES = 'os^Dv', ('-', '--', ':', '-.', '-')
 _DOT = {'alpha': 0.75, 'markeredgewidth': 0}
 
 
 class _Picture:
-  """What pictures of all kinds need: the runs, and a style and a label for each model."""
+  """The runs of a picture, with a style and a label for each model."""
 
   def __init__(self, book: claims.Book, name: str):
     self.about, found = book.pictures[name], []

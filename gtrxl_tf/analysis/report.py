@@ -19,7 +19,6 @@ from typing import Any, Callable, Dict, Iterable, List, Mapping, NamedTuple, Opt
 import gin
 import matplotlib
 from matplotlib import font_manager
-from matplotlib import pyplot as plt
 import numpy as np
 from PIL import features
 from PIL import Image
@@ -41,8 +40,6 @@ from gtrxl_tf.training import curves
 from gtrxl_tf.training import experiment as experiment_lib
 from gtrxl_tf.training import run_folder
 from gtrxl_tf.training.offline import history_curves
-
-matplotlib.use('Agg')  # Draws to files only; there may be no screen.
 
 _MARGIN, _LINE, _GAP = 24, 20, 4  # Pixels left of the strip, of a line of text, and below.
 _STRIP_HEIGHT, _MOST_ROW = 112, 14  # Pixels of all layers, and of one layer.
@@ -460,7 +457,7 @@ def _draw_metrics(path: pathlib.Path, runs: Mapping[str, curves.Rows], column: s
                  panels: Mapping[str, str]) -> None:
   """Draws columns of `metrics.csv` against another; `panels` are titles by column."""
   num_rows = -(-len(panels) // _MOST_BESIDE)
-  figure, axes = plt.subplots(
+  figure, axes = curves.pyplot().subplots(
       num_rows, _MOST_BESIDE, figsize=(5 * _MOST_BESIDE, 2.9 * num_rows + 0.4), squeeze=False,
       layout='constrained')
   for panel in axes.flat[len(panels):]:
@@ -472,7 +469,7 @@ def _draw_metrics(path: pathlib.Path, runs: Mapping[str, curves.Rows], column: s
 
 
 def animation(episode: films.Episode, weights: Optional[np.ndarray],
-         action_names: Sequence[str] = ()) -> str:
+              action_names: Sequence[str] = ()) -> str:
   """Returns the film of an episode, as an address that contains it.
 
   A line names the step, its action and its reward. Below each frame, if there are frames,

@@ -63,7 +63,7 @@ class Run:
     return metrics_csv.read_metrics(self._folder.metrics)
 
   def evaluate(self, episodes: int = 100) -> evaluation.Evaluation:
-    """Plays at least so many episodes, of all tasks together, with the policy of `policy`.
+    """Plays at least this many episodes of all tasks together with the best policy.
 
     Returns:
       Lists of returns, lengths and successes, which print as their summary.

@@ -278,7 +278,7 @@ def _played(collector: Collector, first: int, num_processes: int
     pool.shutdown(cancel_futures=True)
 
 
-_collector: Collector  # In a process of the pool.
+_collector: Collector  # Each process of the pool has one.
 
 
 def _start(modules: Sequence[str], settings: str) -> None:

@@ -1,4 +1,4 @@
-"""What both collections share: the text of their settings, and the line of progress."""
+"""The text of the settings and the line of progress, which both collections share."""
 
 import time
 from typing import Any, Dict, Sequence, TextIO

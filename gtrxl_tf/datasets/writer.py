@@ -75,7 +75,7 @@ class EpisodeWriter:
     self._shard_bytes = shard_bytes
     self._shard_episodes = shard_episodes
     scalar = dm_specs.Array((), np.float32)
-    # Those of an episode; `()` has no arrays.
+    # The specs of an episode. `()` has no arrays.
     self._specs = format_lib.Episode(
         *specs, dm_specs.Array((), np.uint8), scalar,
         specs.observation if final_observation else ())

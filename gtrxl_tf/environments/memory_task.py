@@ -72,7 +72,7 @@ class MemoryTask(Episodic):
   The return of that policy is what a perfect memory would reach if finding what is
   hidden cost nothing.
   """
-  _success = False  # Of the present episode.
+  _success = False  # Whether the current episode has succeeded.
 
   def __init__(self, num_actions: Optional[int], seed: Optional[int]):
     """Creates the task; `seed` seeds all that is drawn, None in every process differently.

@@ -37,8 +37,8 @@ class Call:
   """A call of Reverb in a thread of its own.
 
   Reverb's `insert` and `sample` retry as long as a server is gone, and the process
-  cannot be stopped meanwhile. A thread whose result nobody awaits is abandoned, not
-  ended: an `insert` may still take place when the server is back.
+  cannot be stopped meanwhile. If the caller stops waiting for the result, the thread goes
+  on: an `insert` may still take place when the server is back.
   """
 
   def __init__(self, function: Callable[[], Any]):

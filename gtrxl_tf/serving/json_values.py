@@ -12,7 +12,7 @@ _NAMES = {int: 'integers', float: 'floats', bool: 'true or false', str: 'text',
 
 
 class Refused(ValueError):
-  """What a client sends does not fit. The message is one line; `status` is of HTTP."""
+  """A client sent a value that does not fit; `status` is the HTTP status of the answer."""
 
   def __init__(self, message: str, status: int = 400):
     super().__init__(message)

@@ -51,7 +51,7 @@ class Metrics(Mapping[str, Any]):
   """
 
   def __init__(self, names: Sequence[str], scalars: tf.Tensor, rest: Mapping[str, Any]):
-    self._names = names  # Those of the scalars.
+    self._names = names  # The names of the scalars.
     self._scalars = scalars
     self._rest = rest
 

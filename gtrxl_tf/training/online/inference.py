@@ -61,7 +61,7 @@ class _Actor:
   connected: Optional[socket.socket] = None
   seen: Any = None           # The time steps that wait for an answer.
   heard: float = 0.0         # When these came, or when it got its last answer.
-  is_open: bool = False      # Whether the stream is. If not, its next unroll is the first.
+  is_open: bool = False      # Whether the stream is open; if not, it must be opened first.
   loaded: int = 0            # The value of `InferenceServer._loaded` of its weights.
 
 
@@ -125,7 +125,7 @@ class InferenceServer:
     self._question, self._answer = (
         inference_call.question(experiment), inference_call.answer(experiment))
     self._calls: queue.SimpleQueue = queue.SimpleQueue()
-    self._lock = threading.Lock()  # For the next one.
+    self._lock = threading.Lock()  # Guards `_claims`.
     self._claims: Dict[int, Optional[socket.socket]] = {}  # The actors' connections.
     self._actors: Dict[int, _Actor] = {}
     self._loaded = 0  # How often weights were loaded; modulo 2 it is their version.
@@ -157,7 +157,7 @@ class InferenceServer:
         self._serve_until_ended()
       self._farewell()
 
-  # In the threads of connections.
+  # The methods that run in the threads of connections.
 
   @contextlib.contextmanager
   def _listening(self) -> Iterator[None]:
@@ -226,7 +226,7 @@ class InferenceServer:
       self._claims[index] = connected
       return '', ''
 
-  # In the thread that runs the server.
+  # The methods that run in the thread of the server.
 
   def _is_silent(self, index: int) -> bool:
     """Returns whether an actor has stopped calling."""
