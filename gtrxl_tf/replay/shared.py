@@ -1,20 +1,29 @@
 """The replay of a run on one machine: memory that its processes share."""
 
 import contextlib
+import ctypes
 import fcntl
 import os
+import platform
 import tempfile
-from typing import Iterator
+import time
+from typing import Any, Iterator
 
 import numpy as np
 
-from gtrxl_tf.replay import futex
 from gtrxl_tf.replay import mapped
 from gtrxl_tf.replay import rings
 from gtrxl_tf.replay import unroll
 from gtrxl_tf.settings import config
 
 _KIND = b'gtrxlmem'  # The first word of the header.
+
+# The number of the system call that waits until a word changes, and its operations. On
+# other processors a process looks at the word again and again.
+_FUTEX = {'x86_64': 202, 'aarch64': 98}.get(platform.machine())
+_WAIT, _WAKE = range(2)
+_LOOK_SECONDS = 0.002
+_libc = ctypes.CDLL(None)
 
 
 def create(layout: unroll.Layout) -> int:
@@ -99,11 +108,18 @@ class Connection(rings.Connection):
         fcntl.flock(self._descriptor, fcntl.LOCK_UN)
 
   def wait(self, word: int, value: int, seconds: float) -> None:
-    futex.wait(self._half(word), value, seconds)
+    if _FUTEX:
+      time_out = (ctypes.c_long * 2)(int(seconds), int(seconds % 1 * 1e9))
+      self._futex(word, _WAIT, value, time_out)
+    elif self.read(word) == value:
+      time.sleep(min(seconds, _LOOK_SECONDS))
 
   def wake(self, word: int) -> None:
-    futex.wake(self._half(word))
+    if _FUTEX:
+      self._futex(word, _WAKE, 2**31 - 1, None)  # Wakes all that wait.
 
-  def _half(self, word: int) -> np.ndarray:
-    """Returns the half of a word of the header that changes."""
-    return self._words[word:word + 1].view(np.int32)[:1]
+  def _futex(self, word: int, operation: int, value: int, time_out: Any) -> None:
+    """Calls the kernel for the lower half of a word; other threads run meanwhile."""
+    _libc.syscall(
+        ctypes.c_long(_FUTEX), ctypes.c_void_p(self._words[word:].ctypes.data),
+        ctypes.c_int(operation), ctypes.c_int(value), time_out, None, ctypes.c_int(0))

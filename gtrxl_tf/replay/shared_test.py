@@ -7,6 +7,8 @@ import signal
 import stat
 import sys
 import tempfile
+import threading
+import time
 from unittest import mock
 
 from absl.testing import absltest
@@ -96,6 +98,32 @@ class SharedTest(parameterized.TestCase):
     self.assertEqual(
         (os.listdir('/dev/shm'), os.listdir(tempfile.gettempdir())), before)
     self.connect().check({})
+
+  @parameterized.parameters(True, False)
+  def test_a_change_wakes_who_waits(self, has_futex):
+    if not has_futex:
+      self.enter_context(mock.patch.object(shared, '_FUTEX', None))
+    here, there = self.start(), self.connect()
+    waits = []
+
+    def wait():
+      began = time.monotonic()
+      while not there.read(rings.PUT):
+        there.wait(rings.PUT, 0, 20)
+      waits.append(time.monotonic() - began)
+
+    thread = threading.Thread(target=wait)
+    thread.start()
+    time.sleep(0.2)
+    with here.locked() as words:
+      words[rings.PUT] = 1
+    here.wake(rings.PUT)
+    thread.join()
+    self.assertLess(waits[0], 10)
+    there.wait(rings.PUT, 0, 20)  # It was changed before: no wait.
+    began = time.monotonic()
+    there.wait(rings.PUT, 1, 0.01)
+    self.assertLess(time.monotonic() - began, 10)
 
   # ------------------------------------------------------------------ killed processes
 
