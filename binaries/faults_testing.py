@@ -62,16 +62,18 @@ def account(starts: List[Start]) -> Account:
 def _write_journal(journal: pathlib.Path) -> None:
   # pylint: disable-next=g-import-not-at-top
   from gtrxl_tf.training.online import trainer
-  share_out = trainer.OnlineTrainer._share_out
+  next_batch = trainer.OnlineTrainer._next_batch
   journal.mkdir(exist_ok=True)
   path = journal / str(time.time_ns())
 
-  def noted(self, batch):
-    with open(path, 'a', encoding='ascii') as file:
-      print(self.step + 1, *batch.unroll_id.numpy().flat, file=file)
-    return share_out(self, batch)
+  def noted(self):
+    batch = next_batch(self)
+    if batch is not None:
+      with open(path, 'a', encoding='ascii') as file:
+        print(self.step + 1, *batch.unroll_id.numpy().flat, file=file)
+    return batch
 
-  trainer.OnlineTrainer._share_out = noted
+  trainer.OnlineTrainer._next_batch = noted
 
 
 if 'JOURNAL' in os.environ:

@@ -58,7 +58,7 @@ class WalksTest(parameterized.TestCase):
       self.assertEqual(target, f'../gtrxl_tf/{shown}')
       self.assertContainsSubset(functions, _read_definitions(path), target)
 
-  @parameterized.parameters((0, 18), (1, 14))
+  @parameterized.parameters((0, 17), (1, 12))
   def test_they_go_through_few_files(self, i, most):
     files = {target for _, target, _ in _read_steps(_read_walks()[i])}
     self.assertBetween(len(files), most // 2, most)

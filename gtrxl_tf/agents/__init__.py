@@ -6,7 +6,6 @@ from gtrxl_tf.agents.cql_sac import CQLSACActor
 from gtrxl_tf.agents.cql_sac import CQLSACAgent
 from gtrxl_tf.agents.decision import DecisionAgent
 from gtrxl_tf.agents.decision import DecisionPolicy
-from gtrxl_tf.agents.decision import Segments
 from gtrxl_tf.agents.distillation import DistillationAgent
 from gtrxl_tf.agents.distillation import DistillationPolicy
 from gtrxl_tf.agents.distillation import HistoryBatch
@@ -19,6 +18,7 @@ from gtrxl_tf.agents.r2d2 import R2D2Agent
 from gtrxl_tf.agents.tap import TAPAgent
 from gtrxl_tf.agents.tap import TAPPolicy
 from gtrxl_tf.agents.vmpo import VMPOAgent
+from gtrxl_tf.networks.decision import Segments
 
 __all__ = [
     'ActorCriticPolicy', 'CQLAgent', 'CQLPolicy', 'CQLSACActor', 'CQLSACAgent',

@@ -147,7 +147,7 @@ class LossTest(tf.test.TestCase, parameterized.TestCase):
         ours.assign(_with_many(theirs.numpy().T, 7.).T)
     unrolls = testing.random_unrolls(0, 2, 3, _FEW)
     shape = unrolls.reward.shape
-    batch = decision.Segments(
+    batch = decision_network.Segments(
         return_to_go=unrolls.reward, observation=unrolls.observation,
         action=unrolls.action, reward=unrolls.reward, discount=tf.ones(shape),
         is_first=tf.constant([[True, False, False, False]] * 2),

@@ -8,12 +8,12 @@ import tensorflow as tf
 
 from gtrxl_tf.agents import agent as agent_lib
 from gtrxl_tf.agents import cql_sac
-from gtrxl_tf.agents import decision
 from gtrxl_tf.agents import policy
 from gtrxl_tf.losses import averages
 from gtrxl_tf.losses import cql
 from gtrxl_tf.networks import actor_critic
 from gtrxl_tf.networks import cql as network_lib
+from gtrxl_tf.networks import decision
 from gtrxl_tf.settings import config
 
 

@@ -11,12 +11,12 @@ import tensorflow as tf
 from tensorflow.python.framework import tensor_spec
 
 from gtrxl_tf.agents import agent as agent_lib
-from gtrxl_tf.agents import decision
 from gtrxl_tf.environments import optional
 from gtrxl_tf.losses import averages
 from gtrxl_tf.losses import cql
 from gtrxl_tf.networks import action_space
 from gtrxl_tf.networks import actor_critic
+from gtrxl_tf.networks import decision
 from gtrxl_tf.networks import observation_statistics
 from gtrxl_tf.networks import torsos
 from gtrxl_tf.settings import config

@@ -17,7 +17,7 @@ from gtrxl_tf import devices_testing
 from gtrxl_tf import testing
 from gtrxl_tf.agents import cql
 from gtrxl_tf.agents import cql_sac
-from gtrxl_tf.agents import decision
+from gtrxl_tf.networks import decision
 from gtrxl_tf.serving import export
 from gtrxl_tf.settings import config
 from gtrxl_tf.training import devices

@@ -12,9 +12,9 @@ import tensorflow as tf
 from gtrxl_tf import cores
 from gtrxl_tf import testing
 from gtrxl_tf.agents import cql
-from gtrxl_tf.agents import decision
 from gtrxl_tf.networks import actor_critic
 from gtrxl_tf.networks import cql as network_lib
+from gtrxl_tf.networks import decision
 from gtrxl_tf.networks import torsos
 from gtrxl_tf.serving import export
 from gtrxl_tf.settings import config

@@ -15,19 +15,6 @@ from gtrxl_tf.networks import decision
 from gtrxl_tf.settings import config
 
 
-class Segments(NamedTuple):
-  """Recorded steps, `[B, T, ...]`. A row may begin anywhere in an episode."""
-  return_to_go: tf.Tensor  # In the network's units.
-  observation: Any
-  action: Any              # A sample of `ActionSpace`.
-  reward: tf.Tensor        # Follows the action; in the environment's units.
-  discount: tf.Tensor      # After the action; 0 where it ended the task.
-  is_first: tf.Tensor      # True at a row's first step if memory is cleared there.
-  valid: tf.Tensor         # False where a row is padded.
-  state: Any = ()          # The network's state before each row; () is the initial one.
-  timestep: Any = ()       # Int32: steps since the episode began.
-
-
 @config.configurable
 class DecisionAgent(agent_lib.OfflineAgent):
   """Imitates recorded actions.
@@ -62,7 +49,7 @@ class DecisionAgent(agent_lib.OfflineAgent):
   def __init__(self, network: decision.DecisionNetwork):
     super().__init__('decision', network)
 
-  def loss(self, batch: Segments) -> Tuple[tf.Tensor, Dict[str, Any]]:
+  def loss(self, batch: decision.Segments) -> Tuple[tf.Tensor, Dict[str, Any]]:
     """Computes the loss of a batch, and metrics; on a replica, that replica's share.
 
     Values at steps that are not valid have no influence, but must be finite.
@@ -76,11 +63,9 @@ class DecisionAgent(agent_lib.OfflineAgent):
         self.network.action_space, policy, batch.action, batch.valid)
     return loss, {**metrics, **carried}
 
-  def _unroll(self, batch: Segments) -> Tuple[action_space.Policy, Dict[str, Any]]:
+  def _unroll(self, batch: decision.Segments) -> Tuple[action_space.Policy, Dict[str, Any]]:
     """Computes the policy at every step, and the metric `carried` if there is one."""
-    inputs = decision.DecisionInputs(
-        batch.return_to_go, batch.observation, batch.action, batch.is_first,
-        batch.timestep)
+    inputs = batch._replace(state=())
     num_steps = batch.valid.shape[1]
     if not tf.nest.flatten(batch.state):
       state = self.network.initial_state(tf.shape(batch.valid)[0])

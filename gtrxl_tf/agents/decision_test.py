@@ -33,7 +33,7 @@ def _segments(action_spec):
   is_first = np.zeros([_B, _T], bool)
   is_first[:, 0] = True
   valid = np.arange(_T) < np.array([[6], [6], [4], [1]])
-  return decision.Segments(
+  return network_lib.Segments(
       return_to_go=tf.constant(random.rand(_B, _T), tf.float32),
       observation=unrolls.observation, action=unrolls.action,
       reward=tf.zeros([_B, _T]), discount=tf.ones([_B, _T]),
@@ -150,7 +150,7 @@ class DecisionPolicyTest(tf.test.TestCase, parameterized.TestCase):
         np.stack([random.randn(2, 4) for _ in range(5)], axis=1), tf.float32)
     samples = network.action_space.from_environment(tf.stack(actions, axis=1))
     is_first = tf.constant([[True] + [False] * 4] * 2)
-    unrolled, _ = network(network_lib.DecisionInputs(
+    unrolled, _ = network(network_lib.Segments(
         tf.constant([returns] * 2), observation, samples, is_first),
                           network.initial_state(2))
     # Sampled or not, as imitation trains no deviation.

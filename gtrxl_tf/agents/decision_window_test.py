@@ -43,7 +43,7 @@ def _inputs(starts):
     row[row_starts] = True
   steps = np.arange(_T)
   timestep = steps - np.maximum.accumulate(np.where(is_first, steps, 0), axis=1)
-  return tf.nest.map_structure(tf.constant, decision.DecisionInputs(
+  return tf.nest.map_structure(tf.constant, decision.Segments(
       return_to_go=random.randn(_B, _T).astype(np.float32),
       observation={'pixels': random.randint(4, size=[_B, _T, 2, 1]).astype(np.uint8),
                    'speed': random.randn(_B, _T).astype(np.float32)},

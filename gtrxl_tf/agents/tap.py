@@ -7,11 +7,11 @@ import tensorflow as tf
 
 from gtrxl_tf.agents import agent as agent_lib
 from gtrxl_tf.agents import beam_search
-from gtrxl_tf.agents import decision
 from gtrxl_tf.agents import policy as policy_lib
 from gtrxl_tf.losses import averages
 from gtrxl_tf.losses import tap
 from gtrxl_tf.networks import action_space
+from gtrxl_tf.networks import decision
 from gtrxl_tf.networks import tap as network_lib
 from gtrxl_tf.settings import config
 

@@ -9,8 +9,8 @@ import pytest
 import tensorflow as tf
 
 from gtrxl_tf import testing
-from gtrxl_tf.agents import decision
 from gtrxl_tf.agents import tap
+from gtrxl_tf.networks import decision
 from gtrxl_tf.networks import tap as network_lib
 from gtrxl_tf.serving import export
 from gtrxl_tf.settings import config

@@ -44,7 +44,7 @@ class Segment(NamedTuple):
   keys: List[str]
 
 
-def attend(network: decision.DecisionNetwork, inputs: decision.DecisionInputs
+def attend(network: decision.DecisionNetwork, inputs: decision.Segments
            ) -> List[Segment]:
   """Returns attention weights, by segment, of recorded steps `[B, T, ...]`.
 

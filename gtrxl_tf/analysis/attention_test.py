@@ -42,7 +42,7 @@ def _inputs(length):
   is_first = np.zeros([_B, length], bool)
   is_first[:, 0] = True
   returns = np.random.RandomState(1).randn(_B, length)
-  return decision.DecisionInputs(
+  return decision.Segments(
       tf.constant(returns, tf.float32), unrolls.observation, unrolls.action,
       tf.constant(is_first))
 

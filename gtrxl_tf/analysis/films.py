@@ -159,7 +159,7 @@ def _inputs(seen: environments.BatchedTimeStep, before: Any, after: Any) -> Any:
     return actor_critic.NetworkInputs(
         seen.observation, action, seen.reward, seen.first())
   if isinstance(after, decision_agent.DecisionState):
-    return decision.DecisionInputs(
+    return decision.Segments(
         after.return_to_go.numpy(), seen.observation, (), seen.first(),
         after.steps.numpy() - 1)
   return ()

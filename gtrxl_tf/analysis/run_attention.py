@@ -56,9 +56,7 @@ def draw(folder: run_folder.RunFolder, episode: int) -> None:
           f'{attention.mean_distance(segment):.1f} steps back on average')
     return
   batch = experiment.episode(network.action_space, episode)
-  for i, segment in enumerate(attention.attend(network, decision.DecisionInputs(
-      batch.return_to_go, batch.observation, batch.action, batch.is_first,
-      batch.timestep))):
+  for i, segment in enumerate(attention.attend(network, batch)):
     draw_segment(f'segment_{i}', f'segment {i}', segment, decision.TOKENS_PER_STEP)
     steps = np.array(segment.queries) == 'step'
     print(f'{pictures}/segment_{i}.png: ' + ', '.join(

@@ -32,7 +32,7 @@ class ByStepTest(tf.test.TestCase):
     policy = agent.DecisionPolicy(
         network, _OBSERVATION, testing.DISCRETE, target_return=1.0, window=_WINDOW)
     random = np.random.RandomState(0)
-    inputs = decision.DecisionInputs(
+    inputs = decision.Segments(
         tf.constant(random.randn(1, _T), tf.float32),
         tf.constant(random.randn(1, _T, 4), tf.float32), (),
         tf.constant([[True] + [False] * (_T - 1)]), tf.range(_T)[tf.newaxis])
@@ -45,7 +45,7 @@ class ByStepTest(tf.test.TestCase):
     self.assertAllEqual(
         weights.any(axis=1), (other <= step) & (other > step - _WINDOW))
     # The last step saw the last steps alone.
-    window, = attention.attend(network, decision.DecisionInputs(
+    window, = attention.attend(network, decision.Segments(
         inputs.return_to_go[:, -_WINDOW:], inputs.observation[:, -_WINDOW:],
         tf.constant(action[tf.newaxis, -_WINDOW:], tf.int32),
         tf.constant([[True] + [False] * (_WINDOW - 1)]), inputs.timestep[:, -_WINDOW:]))

@@ -10,8 +10,8 @@ from gtrxl_tf.datasets.format import from_dm_env
 from gtrxl_tf.datasets.format import Specs
 from gtrxl_tf.datasets.reader import check
 from gtrxl_tf.datasets.reader import Dataset
+from gtrxl_tf.datasets.reader import gather
 from gtrxl_tf.datasets.reader import open_dataset
-from gtrxl_tf.datasets.segments import gather
-from gtrxl_tf.datasets.segments import SegmentBatch
-from gtrxl_tf.datasets.segments import segments
+from gtrxl_tf.datasets.reader import SegmentBatch
+from gtrxl_tf.datasets.reader import segments
 from gtrxl_tf.datasets.writer import EpisodeWriter

@@ -1,4 +1,4 @@
-"""Tests of segments.py."""
+"""Tests of batches of segments."""
 
 import itertools
 import pathlib

@@ -10,8 +10,8 @@ from gtrxl_tf.networks.actor_critic import ActorCritic
 from gtrxl_tf.networks.actor_critic import NetworkInputs
 from gtrxl_tf.networks.actor_critic import NetworkOutputs
 from gtrxl_tf.networks.cql import CQLNetwork
-from gtrxl_tf.networks.decision import DecisionInputs
 from gtrxl_tf.networks.decision import DecisionNetwork
+from gtrxl_tf.networks.decision import Segments
 from gtrxl_tf.networks.distillation import DistillationNetwork
 from gtrxl_tf.networks.distillation import Histories
 from gtrxl_tf.networks.distillation import Transition
@@ -33,10 +33,11 @@ if TYPE_CHECKING:
   from gtrxl_tf.networks.core_network import CoreNetwork
 
 __all__ = [
-    'ActorCritic', 'CQLNetwork', 'ConvTorso', 'CoreNetwork', 'DecisionInputs',
-    'DecisionNetwork', 'DistillationNetwork', 'Histories', 'InstructionEncoder', 'MLPHead',
-    'MemoryNetwork', 'NetworkInputs', 'NetworkOutputs', 'PixelControlHead', 'PixelTorso',
-    'PopArt', 'Predictor', 'SpecTorso', 'TAPNetwork', 'Torso', 'Transition', 'VectorTorso']
+    'ActorCritic', 'CQLNetwork', 'ConvTorso', 'CoreNetwork', 'DecisionNetwork',
+    'DistillationNetwork', 'Histories', 'InstructionEncoder', 'MLPHead', 'MemoryNetwork',
+    'NetworkInputs', 'NetworkOutputs', 'PixelControlHead', 'PixelTorso', 'PopArt',
+    'Predictor', 'Segments', 'SpecTorso', 'TAPNetwork', 'Torso', 'Transition',
+    'VectorTorso']
 
 
 def __getattr__(name: str) -> object:

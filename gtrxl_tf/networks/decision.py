@@ -18,13 +18,21 @@ from gtrxl_tf.settings import config
 TOKENS_PER_STEP = 3
 
 
-class DecisionInputs(NamedTuple):
-  """Recorded steps as inputs of the network, each `[B, T, ...]`."""
+class Segments(NamedTuple):
+  """Recorded steps `[B, T, ...]`: the network's inputs, and what losses need of them.
+
+  A row may begin anywhere in an episode.
+  """
   return_to_go: tf.Tensor  # Floats: the remaining return, in the network's units.
   observation: Any         # A nest of tensors.
   action: Any              # A sample of `ActionSpace`, taken at the observation.
-  is_first: tf.Tensor      # Bool: where an episode begins.
+  is_first: tf.Tensor      # Bool: where the memory is cleared, as an episode begins.
   timestep: Any = ()       # Int32: steps since the episode began, if embedded.
+  # For losses only:
+  reward: Any = ()         # Follows the action; in the environment's units.
+  discount: Any = ()       # After the action; 0 where it ended the task.
+  valid: Any = ()          # Bool: false where a row is padded.
+  state: Any = ()          # The network's state before each row; () is the initial one.
 
 
 @config.configurable
@@ -133,7 +141,7 @@ class DecisionNetwork(memory_network.MemoryNetwork):
     core_lib.build_layer(
         self._policy_head, tf.TensorShape([None, self.core.output_size]))
 
-  def call(self, inputs: DecisionInputs, state: Any, training: Optional[bool] = None
+  def call(self, inputs: Segments, state: Any, training: Optional[bool] = None
            ) -> Tuple[action_space.Policy, Any]:
     """Unrolls over `inputs` `[B, T, ...]`; in training with the core's dropout, if any.
 
@@ -144,7 +152,7 @@ class DecisionNetwork(memory_network.MemoryNetwork):
     policy, state = self.read(self.embed(inputs), *self.with_oracle(inputs, state))
     return self.masked(policy, inputs.observation), state
 
-  def embed(self, inputs: DecisionInputs) -> tf.Tensor:
+  def embed(self, inputs: Segments) -> tf.Tensor:
     """Embeds each step as its three tokens, in their order: `[B, T, 3, D]`."""
     tokens = tf.stack([
         self.embed_return(inputs.return_to_go),
@@ -153,7 +161,7 @@ class DecisionNetwork(memory_network.MemoryNetwork):
     time = self.embed_timestep(inputs.timestep)
     return tokens if time is None else tokens + time[:, :, tf.newaxis]
 
-  def with_oracle(self, inputs: DecisionInputs, state: Any) -> Tuple[tf.Tensor, Any]:
+  def with_oracle(self, inputs: Segments, state: Any) -> Tuple[tf.Tensor, Any]:
     """Asks the oracle, if there is one; returns `is_first` and state for the core."""
     if self.oracle is None:
       return inputs.is_first, state

@@ -36,7 +36,7 @@ def _inputs(action_spec=testing.DISCRETE):
   random = np.random.RandomState(1)
   is_first = np.zeros([B, T], bool)
   is_first[0, 0] = is_first[1, 3] = True
-  return decision.DecisionInputs(
+  return decision.Segments(
       return_to_go=tf.constant(random.randn(B, T), tf.float32),
       observation=unrolls.observation, action=unrolls.action,
       is_first=tf.constant(is_first))

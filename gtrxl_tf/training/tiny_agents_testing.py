@@ -105,7 +105,7 @@ def _valid():
 
 def _segments(seed, state=(), action_spec=testing.DISCRETE):
   unrolls = testing.random_unrolls(seed, _B, _T - 1, action_spec)
-  return decision.Segments(
+  return decision_network.Segments(
       return_to_go=unrolls.reward, observation=unrolls.observation,
       action=unrolls.action, reward=unrolls.reward, discount=tf.ones([_B, _T]),
       state=state, **_valid())

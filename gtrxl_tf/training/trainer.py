@@ -22,12 +22,13 @@ from gtrxl_tf.training import evaluation
 from gtrxl_tf.training import experiment as experiment_lib
 from gtrxl_tf.training import gauges as gauges_lib
 from gtrxl_tf.training import learner
-from gtrxl_tf.training import long_steps
 from gtrxl_tf.training import metrics_csv
 from gtrxl_tf.training import run_folder
 from gtrxl_tf.training import tensorboard
+from gtrxl_tf.training import watchdog
 
 _SAVE_AGAIN_SECONDS = 30.0
+_SECONDS_BEFORE_LINE = 30.0  # Until a line says why there is no row of metrics.
 
 
 class InferenceAddress(NamedTuple):
@@ -86,6 +87,7 @@ class Trainer(abc.ABC):
     step: the number of learner steps taken.
     evaluation: the last evaluation in training, if there was one.
   """
+  _own_batches = False  # Whether each of several workers has its own part of a batch.
 
   def __init__(self, experiment: experiment_lib.Experiment, process: Process,
                agent: agent_lib.Agent, optimizer: learner.Optimizer,
@@ -132,7 +134,11 @@ class Trainer(abc.ABC):
     self._newest: Optional[learner.Metrics] = None  # The last step's.
     best = checkpoints.load_best(folder.checkpoints)
     self._best: Optional[float] = best and best.measure
-    self._long_steps = long_steps.LongSteps()
+    self._doing = 'waits for its first batch'
+    # The first step of a large network may take minutes, and a row of metrics many steps.
+    self._until_row = watchdog.Watchdog(
+        _SECONDS_BEFORE_LINE, lambda seconds: f'no line of progress yet after {seconds:.0f} s: '
+        f'the learner {self._doing}', hang=math.inf)
     # Time that imports and construction take is not counted.
     self._started = time.monotonic() - float(self._seconds)
     self._last_log = (time.monotonic(), self.step)
@@ -147,7 +153,10 @@ class Trainer(abc.ABC):
 
   def _learn(self, batch: Any) -> Tuple[learner.Metrics, int]:
     """Takes one learner step or more; returns the last one's metrics, and how many."""
-    return self._learner.step(batch), 1
+    shared = devices.share_out(batch, self._strategy, self._own_batches)
+    metrics = self._learner.step(shared)
+    nests.free_attributes(tf.nest.flatten(shared, expand_composites=True))
+    return metrics, 1
 
   @abc.abstractmethod
   def _has_ended(self) -> bool:
@@ -195,10 +204,9 @@ class Trainer(abc.ABC):
 
   def train(self) -> bool:
     """Trains and saves; returns whether training came to its end. See `run`."""
-    with self._long_steps:
+    with self._until_row:
       for batch in self._batches():
         self._take_steps(batch)
-        nests.free_attributes(tf.nest.flatten(batch, expand_composites=True))
     self._save(last=True)
     return self._has_ended()
 
@@ -228,11 +236,11 @@ class Trainer(abc.ABC):
           measure, self.step, environment_steps, [x.numpy() for x in network.variables]))
 
   def _take_steps(self, batch: Any) -> None:
-    self._long_steps.now(f'takes learner step {self.step + 1}')
+    self._doing = f'takes learner step {self.step + 1}'
     with learner.device_errors(self.step + 1):
       self._newest, count = self._learn(batch)
     self.step += count
-    self._long_steps.now(f'waits for a batch after learner step {self.step}')
+    self._doing = f'waits for a batch after learner step {self.step}'
     logs = self._logs()
     if logs:
       # If a step is not finite, all later ones are not either. It is therefore enough
@@ -258,7 +266,7 @@ class Trainer(abc.ABC):
 
   def _log(self) -> None:
     """Adds a row to `metrics.csv` and the summaries, and shows it."""
-    self._long_steps.row_logged()
+    self._until_row.pause()
     if not self._is_chief:
       return
     now = time.monotonic()

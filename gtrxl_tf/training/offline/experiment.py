@@ -256,7 +256,7 @@ class OfflineExperiment(experiment.Experiment):
     return samplers.Trajectories(self._learned_data, space, **self._trajectories)
 
   def episode(self, space: action_space.ActionSpace, number: int
-              ) -> decision.Segments:
+              ) -> network_lib.Segments:
     """Returns the first N segments of an episode of the dataset, as a batch of one."""
     if number >= self.dataset.num_episodes:
       raise IndexError(f'episode {number} of {self.dataset.path}: it has '

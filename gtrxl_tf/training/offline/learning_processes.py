@@ -49,11 +49,11 @@ class PolicySource(collecting.Source):
     time_step = dm_env.TimeStep(
         tf.constant(step_type, tf.int32), tf.constant(self._reward),
         tf.ones(len(self._reward)), tf.nest.map_structure(tf.constant, observation))
-    done = self._action(
+    step = self._action(
         time_step, self._state, seed=tf.constant([self._seed, self._time], tf.int32))
-    self._state = done.state
+    self._state = step.state
     self._time += 1
-    return done.action.numpy()
+    return step.action.numpy()
 
   def learn(self, state: Any, action: Any, outcome: task_batch.Outcome) -> None:
     del state, action

@@ -15,9 +15,9 @@ import tensorflow as tf
 
 from gtrxl_tf import datasets
 from gtrxl_tf import nests
-from gtrxl_tf.agents import decision
 from gtrxl_tf.environments import specs as specs_lib
 from gtrxl_tf.networks import action_space
+from gtrxl_tf.networks import decision
 from gtrxl_tf.settings import config
 
 _POOL_STREAM = 1  # A stream of random numbers; the order of episodes has another.

@@ -61,7 +61,7 @@ class OfflineTrainer(trainer.Trainer):
   def _batches(self) -> Iterator[Any]:
     if self._experiment.steps_per_call == 1:
       while not self._has_ended() and not self._should_stop():
-        yield devices.share_out(self._sampler.batch(self.step), self._strategy)
+        yield self._sampler.batch(self.step)
       return
     with futures.ThreadPoolExecutor(1) as pool:
       ahead = pool.submit(self._make_call, self.step)
@@ -89,7 +89,9 @@ class OfflineTrainer(trainer.Trainer):
   def _learn(self, batch: Any) -> Tuple[learner.Metrics, int]:
     if self._experiment.steps_per_call == 1:
       return super()._learn(batch)
-    return self._learner.several_steps(*batch), batch[-1]
+    metrics = self._learner.several_steps(*batch)
+    nests.free_attributes(tf.nest.flatten(batch, expand_composites=True))
+    return metrics, batch[-1]
 
   def _is_due(self, period: int) -> bool:
     return self.step % period == 0 or self._has_ended()

@@ -46,6 +46,7 @@ class OnlineTrainer(trainer.Trainer):
   exchange them when metrics are logged and before each checkpoint. If the chief stops
   while it waits for unrolls, it saves the other ledgers as of the last exchange.
   """
+  _own_batches = True
 
   def __init__(self, experiment: experiment_lib.OnlineExperiment,
                process: trainer.Process):
@@ -177,13 +178,12 @@ class OnlineTrainer(trainer.Trainer):
           if batch is None:
             break  # It should stop, or a restarted server is to be checked.
           backoff.reset()
-          batch = self._share_out(batch)
           self._progress.assign(self._steps / self._experiment.environment_steps)
           if self._newest:
             self._watchdog.progress()
           else:
             self._watchdog.pause()  # The first step compiles, for any length of time.
-          yield batch
+          yield _rows(batch)
       except server_lost.ServerLost as error:
         backoff.wait(error)
       if self._meets and self._asked_to_stop():
@@ -243,10 +243,6 @@ class OnlineTrainer(trainer.Trainer):
     if not np.isfinite(priorities).all():
       self._check_finite()
     self._table.update(priorities)
-
-  def _share_out(self, batch: Any) -> Any:
-    """Gives each replica its rows of this worker's batch."""
-    return devices.share_out(_rows(batch), self._strategy, own=True)
 
   def _publish(self, finished: bool = False) -> None:
     if self._agent.from_replay:  # The network that learns acts, refreshed or not.
