@@ -1,6 +1,7 @@
 """Steps many environments in turn and batches their time steps."""
 
 import functools
+import operator
 import re
 from typing import Any, Callable, Iterable, Iterator, Mapping, NamedTuple, Optional, Sequence
 
@@ -15,7 +16,6 @@ from gtrxl_tf.settings import config
 
 # What an environment may raise. Its sys.exit() must not end a run as if all were well.
 ERRORS = Exception, SystemExit
-_TEXTS = str, bytes
 
 _KEY = re.compile(r'[A-Za-z0-9_./-]+')
 _MASK = f'observation[{specs_lib.MASK!r}]'
@@ -107,6 +107,7 @@ class BatchedEnvironment:
     self._expected = [(name, leaf.shape, leaf.dtype) for name, leaf in self._leaves]
     self._are_narrow = [specs_lib.is_narrow(leaf) for _, leaf in self._leaves]
     self._is_nested = tree.is_nested(spec)
+    self._flatten = _flattening(spec)
     self._observation_spec = tree.map_structure(_with_narrow_floats, spec)
     self._scales = scale_warnings.Scales(self._leaves)
     # For each environment, those of these methods that it has.
@@ -237,30 +238,16 @@ class BatchedEnvironment:
     for i, time_step in enumerate(time_steps):
       try:
         step_type, reward, discount, observation = time_step
-        if isinstance(reward, _TEXTS) or isinstance(discount, _TEXTS):
-          raise TypeError('float() would make a number of it')
-        if step_type not in _STEP_TYPES:
-          raise ValueError('not a StepType')
+        step_types.append(_STEP_TYPES.index(step_type))
         begins = step_type == _FIRST
-        rewards.append(0. if begins else float(reward))
-        discounts.append(1. if begins else float(discount))
+        # The sum refuses texts, of which float() would make numbers.
+        rewards.append(0. if begins else float(0. + reward))
+        discounts.append(1. if begins else float(0. + discount))
       except (TypeError, ValueError) as error:
         raise self._misfit(i, f'returned {_short(time_step, 120)}: expected a dm_env.TimeStep '
                            'with a StepType and two numbers') from error
-      step_types.append(int(step_type))
-      # Before its first episode here, an environment may be within another one.
-      if self._episodes[i] and begins != self._must_begin[i]:
-        raise self._misfit(i, f'step_type = {dm_env.StepType(step_type).name} ' + (
-            "after LAST: expected FIRST, since the step after an episode's last begins the "
-            'next episode' if self._must_begin[i] else
-            'within an episode: expected MID or LAST'))
-      self._must_begin[i] = step_type == _LAST
-      if begins:
-        self._episodes[i] += 1
-        self._first_steps[i] = self._num_steps
-      elif step_type == _LAST:
-        for name, method in self._methods[i].items():
-          results[name][i] = self._called(i, name, method)
+      if step_type != _MID or self._must_begin[i]:
+        self._begin_or_end(i, step_type, results)
       self._write(arrays, i, observation, step_type != _MID)
 
     step_types = np.array(step_types, np.int32)
@@ -280,6 +267,24 @@ class BatchedEnvironment:
         step_types, rewards, discounts,
         tree.unflatten_as(self._observation_spec, arrays), **results)
 
+  def _begin_or_end(self, i: int, step_type: dm_env.StepType, results: Mapping[str, np.ndarray]
+                    ) -> None:
+    """Counts the episode of environment `i` that begins; takes the results of one that ends."""
+    begins = step_type == _FIRST
+    # Before its first episode here, an environment may be within another one.
+    if self._episodes[i] and begins != self._must_begin[i]:
+      raise self._misfit(i, f'step_type = {dm_env.StepType(step_type).name} ' + (
+          "after LAST: expected FIRST, since the step after an episode's last begins the "
+          'next episode' if self._must_begin[i] else
+          'within an episode: expected MID or LAST'))
+    self._must_begin[i] = step_type == _LAST
+    if begins:
+      self._episodes[i] += 1
+      self._first_steps[i] = self._num_steps
+    elif step_type == _LAST:
+      for name, method in self._methods[i].items():
+        results[name][i] = self._called(i, name, method)
+
   def _called(self, i: int, name: str, method: Callable[[], Any]) -> float:
     """Returns the number that a method of environment `i` returns; None as NaN."""
     try:
@@ -294,7 +299,10 @@ class BatchedEnvironment:
 
   def _write(self, arrays: list[np.ndarray], i: int, observation: Any, at_edge: bool) -> None:
     """Writes an observation of environment `i`, if structure, shape and dtype fit."""
-    leaves = tree.flatten(observation) if self._is_nested else (observation,)
+    try:
+      leaves = self._flatten(observation)
+    except (LookupError, TypeError):
+      leaves = ()
     # Comparing names at every step, not just an episode's first and last, would be slow.
     if self._is_nested and (at_edge or len(leaves) != len(arrays)):
       found = [name for name, _ in _named_leaves('observation', observation)]
@@ -373,6 +381,15 @@ def _named_leaves(root: str, nest) -> list[tuple[str, Any]]:
   """Returns leaves with names like `observation['position']`."""
   return [(root + ''.join(f'[{key!r}]' for key in path), leaf)
           for path, leaf in tree.flatten_with_path(nest)]
+
+
+def _flattening(spec: Any) -> Callable[[Any], Sequence[Any]]:
+  """Returns a function that returns the leaves of an observation, in the order of dm-tree."""
+  if not tree.is_nested(spec):
+    return lambda observation: (observation,)
+  if isinstance(spec, dict) and len(spec) > 1 and not any(map(tree.is_nested, spec.values())):
+    return operator.itemgetter(*sorted(spec))  # In a seventh of the time of dm-tree.
+  return tree.flatten
 
 
 def _with_narrow_floats(spec: specs.Array) -> specs.Array:

@@ -10,6 +10,8 @@ import numpy as np
 
 from gtrxl_tf.environments import specs as specs_lib
 
+_MID, _LAST = dm_env.StepType.MID, dm_env.StepType.LAST
+
 
 class Episodic(dm_env.Environment):
   """Begins the next episode at the step after an episode's last, as dm_env requires.
@@ -38,7 +40,7 @@ class Episodic(dm_env.Environment):
     if self._must_begin:
       return self.reset()
     time_step = self._step(self._checked(action))
-    self._must_begin = time_step.last()
+    self._must_begin = time_step.step_type == _LAST
     return time_step
 
   def _checked(self, action: Any) -> Any:
@@ -60,9 +62,8 @@ class Episodic(dm_env.Environment):
 def later_step(reward: float, observation: Any, terminated: bool, truncated: bool = False
                ) -> dm_env.TimeStep:
   """Returns a step after the first; where the task is over, the discount is 0."""
-  ends = (dm_env.termination if terminated else
-          dm_env.truncation if truncated else dm_env.transition)
-  return ends(reward, observation)
+  step_type = _LAST if terminated or truncated else _MID
+  return dm_env.TimeStep(step_type, reward, 0. if terminated else 1., observation)
 
 
 class MemoryTask(Episodic):
