@@ -199,7 +199,7 @@ class ActingTestCase(parameterized.TestCase):
     self.ledger.learner_step = 100
     def lost():
       return time.time() > deadline or not self.thread.is_alive()
-    queue = self.replay.queue(1, self.ledger, lost, 60)
+    queue = self.replay.queue(1, self.ledger)
     try:
       queue.connect()
       while (batch := queue.next(lost)) is not None:
@@ -232,6 +232,6 @@ class ActingTestCase(parameterized.TestCase):
       self.assert_learner_agrees(batch)
       steps.append(batch.target_step.numpy().item())
     time.sleep(0.3)
-    queue = self.replay.queue(1, self.ledger, lambda: False, 60)
+    queue = self.replay.queue(1, self.ledger)
     self.assertEqual(queue.length(), 0)
     return steps
