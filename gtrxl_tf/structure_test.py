@@ -18,22 +18,22 @@ _LIBRARY = _ROOT / 'gtrxl_tf'
 # The most lines that a package may have. Who needs more takes them from elsewhere, and a
 # package that shrinks keeps the lower number.
 _BUDGETS = {
-    '.': 524,
+    '.': 511,
     'agents': 2492,
-    'analysis': 3004,
+    'analysis': 3002,
     'collecting': 764,
     'cores': 4122,
     'datasets': 1896,
     'environments': 4990,
-    'launch': 1625,
+    'launch': 1595,
     'losses': 1152,
     'networks': 3202,
-    'replay': 1940,
-    'serving': 1150,
+    'replay': 1837,
+    'serving': 1109,
     'settings': 1201,
     'training': 3064,
     'training/offline': 1468,
-    'training/online': 2503,
+    'training/online': 2501,
 }
 
 

@@ -10,7 +10,6 @@ import tensorflow as tf
 from gtrxl_tf import machine
 from gtrxl_tf.replay import lazy_reverb as reverb
 from gtrxl_tf.replay import reverb_client
-from gtrxl_tf.replay import server_lost
 from gtrxl_tf.replay import unroll
 from gtrxl_tf.replay import weights
 from gtrxl_tf.settings import config
@@ -60,10 +59,8 @@ def check_port(port: int, host: str = '0.0.0.0') -> None:
 
 def sizes(port: int) -> Dict[str, float]:
   """Counts the items present, inserted and sampled of every table but the settings'."""
-  with server_lost.converted():
-    tables = reverb.Client(f'localhost:{port}').server_info(10)
   counts = {}
-  for name, table in tables.items():
+  for name, table in reverb_client.tables(reverb.Client(f'localhost:{port}')).items():
     if name != reverb_client.SETTINGS:
       limiter = table.rate_limiter_info
       counts[f'{name}_items'] = table.current_size

@@ -42,7 +42,8 @@ class UnrollQueue(abc.ABC):
     """Returns the next batch; None if the learner should stop.
 
     Args:
-      alive_or_stop: called at least every second; returns whether to stop.
+      alive_or_stop: called every second, or every ten while a server does not answer;
+        returns whether to stop.
 
     Raises:
       ServerLost: the server does not answer, or was started again.

@@ -163,8 +163,7 @@ class ActingTestCase(parameterized.TestCase):
       self.start_server()
     else:
       self.address = replay_testing.memory(self, experiment)
-    self.replay = connection.connect(self.address, experiment.layout)
-    self.channel = self.replay.weights(self.network.variables)
+      self.connect()
     self.publish(step=0)
 
   def start_actor(self):
@@ -181,6 +180,12 @@ class ActingTestCase(parameterized.TestCase):
   def start_server(self):
     self.server = server.serve(self.port, self.experiment.layout)
     self.addCleanup(self.server.stop)
+    self.connect()
+
+  def connect(self):
+    """Connects as a learner does."""
+    self.replay = connection.connect(self.address, self.experiment.layout)
+    self.channel = self.replay.weights(self.network.variables)
 
   def publish(self, step):
     """Publishes weights that are new, and large enough for memory to matter."""
