@@ -443,11 +443,9 @@ class OfflineRunTest(parameterized.TestCase):
     self.assertEqual(code, 1)
     failure = folder.failures / 'learner.txt'
     # The environments are reset once before the first episode that is played.
-    self.assertEqual(
-        stderr.getvalue().splitlines()[-1],
-        'Stopped: learner: environment 0, episode 2, step 1: returned a NoneType: '
-        'expected a dm_env.TimeStep, as dm_env.restart, transition and termination make '
-        f'it (traceback: {failure})')
+    line = stderr.getvalue().splitlines()[-1]
+    self.assertRegex(line, r'^Stopped: learner: environment 0.*episode 2, step 1')
+    self.assertIn(f'(traceback: {failure})', line)
     self.assertNotIn('Traceback', stderr.getvalue())
     self.assertIn('Traceback', failure.read_text())
 
