@@ -16,7 +16,6 @@ An inference server acts for them, and writes their unrolls:
 
 import random
 import sys
-import time
 
 from absl import flags
 
@@ -43,18 +42,15 @@ def main() -> None:
   from gtrxl_tf.launch import parts
 
   settings, index = part.settings(_THREADS.value), _INDEX.value
-  # The time in ns: this process knows no earlier start, whose episodes it must not
-  # repeat.
-  start = time.time_ns()
   if bool(_SERVER.value) == bool(_INFERENCE.value):
     program.refuse('expected either --server=HOST:PORT or --inference=HOST:PORT')
   if _INFERENCE.value and index is None:
     program.refuse('--inference without --index: expected the number of this process')
   if _INFERENCE.value:
-    sys.exit(parts.play(settings, _INFERENCE.value, index, start))
+    sys.exit(parts.play(settings, _INFERENCE.value, index))
   if index is None:
     index = random.randrange(2**20)
-  sys.exit(parts.act(settings, _SERVER.value, index, start))
+  sys.exit(parts.act(settings, _SERVER.value, index))
 
 
 if __name__ == '__main__':

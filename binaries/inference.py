@@ -9,7 +9,6 @@ until the last unrolls are in the queue. It ends when the run is over.
 """
 
 import sys
-import time
 
 from absl import flags
 
@@ -36,10 +35,8 @@ def main() -> None:
   # pylint: disable=import-outside-toplevel
   from gtrxl_tf.launch import parts
 
-  # The time in ns: this process knows no earlier start, whose noise it must not repeat.
-  sys.exit(parts.infer(
-      part.settings(_THREADS.value), _SERVER.value, _PORT.value, time.time_ns(),
-      _HOST.value, _DEVICE.value))
+  sys.exit(parts.infer(part.settings(_THREADS.value), _SERVER.value, _PORT.value,
+                       _HOST.value, _DEVICE.value))
 
 
 if __name__ == '__main__':

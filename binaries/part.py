@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 import typing
 
 from absl import flags
@@ -35,4 +36,5 @@ def settings(threads: int) -> parts.Settings:
     program.refuse('--metrics_host without --metrics_port: expected both')
   return parts.Settings(
       settings_flags.GIN_FILE.value, settings_flags.GIN_BINDINGS.value,
-      _METRICS_HOST.value, _METRICS_PORT.value, threads)
+      _METRICS_HOST.value, _METRICS_PORT.value, threads,
+      start=time.time_ns())  # This process knows no earlier start.

@@ -35,8 +35,8 @@ def main() -> None:
       program.refuse(f'--{flag}={",".join(names)}: expected one; `gtrxl compare` takes '
                      'several')
   files, bindings = experiment_flags.gin(*(''.join(names) for names in named))
-  sys.exit(processes.run('gtrxl_tf.launch.train', 'train', files, bindings,
-                         _ROOT_DIR.value, _ALLOW_CHANGES.value, _WANDB.value, True))
+  sys.exit(processes.run('gtrxl_tf.launch.train:train', files, bindings, _ROOT_DIR.value,
+                         _ALLOW_CHANGES.value, _WANDB.value, True))
 
 
 if __name__ == '__main__':

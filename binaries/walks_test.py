@@ -40,16 +40,16 @@ def _read_definitions(path: pathlib.Path) -> Set[str]:
 
 class WalksTest(parameterized.TestCase):
 
-  def test_there_are_two(self):
-    self.assertLen(_read_walks(), 2)
+  def test_there_are_three(self):
+    self.assertLen(_read_walks(), 3)
 
-  @parameterized.parameters(0, 1)
+  @parameterized.parameters(0, 1, 2)
   def test_every_item_is_a_step(self, i):
     walk = _read_walks()[i]
     numbers = list(map(int, re.findall(r'^(\d+)\. ', walk, re.MULTILINE)))
     self.assertEqual(numbers, list(range(1, len(_read_steps(walk)) + 1)))
 
-  @parameterized.parameters(0, 1)
+  @parameterized.parameters(0, 1, 2)
   @pytest.mark.medium
   def test_files_define_the_functions(self, i):
     for shown, target, functions in _read_steps(_read_walks()[i]):
@@ -58,7 +58,7 @@ class WalksTest(parameterized.TestCase):
       self.assertEqual(target, f'../gtrxl_tf/{shown}')
       self.assertContainsSubset(functions, _read_definitions(path), target)
 
-  @parameterized.parameters((0, 17), (1, 12))
+  @parameterized.parameters((0, 17), (1, 12), (2, 7))
   def test_they_go_through_few_files(self, i, most):
     files = {target for _, target, _ in _read_steps(_read_walks()[i])}
     self.assertBetween(len(files), most // 2, most)

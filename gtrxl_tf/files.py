@@ -61,19 +61,6 @@ def lock(file: Any, wait: bool = False) -> None:
     fcntl.flock(file, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
 
 
-def set_aside(path: pathlib.Path) -> pathlib.Path:
-  """Renames a damaged file or folder to NAME.damaged; returns its new path.
-
-  Where that name is taken, it is NAME.damaged2, and so on.
-  """
-  number, aside = 1, path.with_name(f'{path.name}.damaged')
-  while aside.exists():
-    number += 1
-    aside = path.with_name(f'{path.name}.damaged{number}')
-  path.rename(aside)
-  return aside
-
-
 def checksum(path: pathlib.Path) -> str:
   """Returns the CRC-32 of a file as hexadecimal digits."""
   value = 0

@@ -18,22 +18,22 @@ _LIBRARY = _ROOT / 'gtrxl_tf'
 # The most lines that a package may have. Who needs more takes them from elsewhere, and a
 # package that shrinks keeps the lower number.
 _BUDGETS = {
-    '.': 524,
+    '.': 511,
     'agents': 2477,
     'analysis': 3000,
     'collecting': 764,
     'cores': 4122,
     'datasets': 1884,
     'environments': 5008,
-    'launch': 1676,
+    'launch': 1595,
     'losses': 1152,
     'networks': 3211,
-    'replay': 1966,
-    'serving': 1150,
+    'replay': 1836,
+    'serving': 1109,
     'settings': 1201,
     'training': 3021,
     'training/offline': 1470,
-    'training/online': 2499,
+    'training/online': 2497,
 }
 
 

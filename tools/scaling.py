@@ -82,7 +82,8 @@ def measure(gin_files: Sequence[str], gin_bindings: Sequence[str], num_actors: i
           rows[-1]['seconds'] - rows[_WARM_UP_ROWS]['seconds'] < seconds):
         time.sleep(0.5)
         supervisor.restart_the_dead()
-        supervisor_lib.check_not_diverged(folder)
+        if folder.diverged.exists():
+          raise exit_codes.RunFailed(f'{folder.diverged} says why')
         rows = metrics_csv.read_metrics(folder.metrics)
     finally:
       supervisor.stop()

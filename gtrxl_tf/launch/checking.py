@@ -1,8 +1,9 @@
 """Checks of an environment before training: what an agent sees, and what would go wrong."""
 
+import contextlib
 import logging
 import time
-from typing import Any, Callable, List
+from typing import Any, Callable, Iterator, List
 
 import numpy as np
 import tree
@@ -124,22 +125,18 @@ def _play(experiment: experiment_lib.Experiment, seconds: float,
                  'num_actors')
 
 
-class _warnings_in(logging.Handler):  # pylint: disable=invalid-name
-  """Adds this library's warnings to a list, once each, within the context."""
+@contextlib.contextmanager
+def _warnings_in(found: List[str]) -> Iterator[None]:
+  """Adds this library's warnings to a list, once each, instead of showing them."""
+  def add(record: logging.LogRecord) -> None:
+    if (text := record.getMessage()) not in found:
+      found.append(text)
 
-  def __init__(self, found: List[str]):
-    super().__init__(logging.WARNING)
-    self._found = found
-
-  def emit(self, record: logging.LogRecord) -> None:
-    if (text := record.getMessage()) not in self._found:
-      self._found.append(text)
-
-  def __enter__(self) -> None:
-    logger = logging.getLogger('absl')
-    self._before = logger.handlers[:], logger.propagate
-    logger.handlers[:], logger.propagate = [self], False
-
-  def __exit__(self, *_: Any) -> None:
-    logger = logging.getLogger('absl')
-    logger.handlers[:], logger.propagate = self._before
+  handler, logger = logging.Handler(logging.WARNING), logging.getLogger('absl')
+  handler.emit = add
+  before = logger.handlers[:], logger.propagate
+  logger.handlers[:], logger.propagate = [handler], False
+  try:
+    yield
+  finally:
+    logger.handlers[:], logger.propagate = before

@@ -52,6 +52,8 @@ class Settings(NamedTuple):
     supervised: whether the process that started the part supervises it, and has checked
       the settings.
     failure: a file for the error that ends the part, see `failure_recorded`.
+    start: the number of this start of the part, which no earlier start of it in the run
+      had. With the run's seed it decides episodes and noise.
   """
   gin_files: Sequence[str] = ()
   gin_bindings: Sequence[str] = ()
@@ -60,9 +62,10 @@ class Settings(NamedTuple):
   threads: Optional[int] = None
   supervised: bool = False
   failure: Optional[str] = None
+  start: int = 0
 
 
-class _Part(NamedTuple):
+class Part(NamedTuple):
   """The objects that a part needs to run."""
   experiment: online_experiment.OnlineExperiment
   should_stop: Callable[[], bool]
@@ -85,44 +88,45 @@ def train(experiment: experiment_lib.Experiment, process: trainer.Process
 @exit_codes.returns_code
 def serve(settings: Settings, port: int) -> None:
   """Runs the Reverb server."""
-  with _started('server', settings) as part:
+  with started('server', settings) as part:
     server_lib.serve(part.experiment, port, part.should_stop, part.gauges)
 
 
 @exit_codes.returns_code
-def act(settings: Settings, server: str, index: int, start: int) -> None:
+def act(settings: Settings, server: str, index: int) -> None:
   """Runs an actor of the Reverb server at HOST:PORT; see `Actor`."""
-  with _started('actor', settings) as part:
+  with started('actor', settings) as part:
     replay = connection.connect(
         reconnect.check_address(server), part.experiment.layout)
     actor.Actor(
-        part.experiment, replay, index, part.should_stop, start, part.gauges).run()
+        part.experiment, replay, index, part.should_stop, settings.start,
+        part.gauges).run()
 
 
 @exit_codes.returns_code
-def play(settings: Settings, inference: str, process: int, start: int) -> None:
+def play(settings: Settings, inference: str, process: int) -> None:
   """Steps environments, for which the inference server at HOST:PORT acts.
 
   The number of the `process` decides which actors it plays; see `EnvironmentHost`.
   """
   # The settings are not checked, since this part makes little of what they name.
-  with _started('actor', settings, check=False) as part:
+  with started('actor', settings, check=False) as part:
     experiment = part.experiment
     placed = experiment.inference or placement.Inference()
     environment_host.EnvironmentHost(
         experiment, reconnect.check_address(inference, 'inference'),
-        placed.actors_of(process, experiment.num_actors), part.should_stop, start,
-        part.gauges).run()
+        placed.actors_of(process, experiment.num_actors), part.should_stop,
+        settings.start, part.gauges).run()
 
 
 @exit_codes.returns_code
-def infer(settings: Settings, server: str, port: int, start: int,
-          host: str = 'localhost', device: Optional[str] = None) -> None:
+def infer(settings: Settings, server: str, port: int, host: str = 'localhost',
+          device: Optional[str] = None) -> None:
   """Runs an inference server; see `InferenceServer`."""
-  with _started('inference', settings) as part:
+  with started('inference', settings) as part:
     inference_lib.InferenceServer(
         part.experiment, reconnect.check_address(server), port, part.should_stop,
-        start, part.gauges, host, device).run()
+        settings.start, part.gauges, host, device).run()
 
 
 @exit_codes.returns_code
@@ -130,7 +134,7 @@ def learn(settings: Settings, server: str, root_dir: str,
           inference: Optional[trainer.InferenceAddress] = None) -> None:
   """Runs the learner of a supervised run, with the Reverb server at HOST:PORT."""
   folder = run_folder.RunFolder(root_dir)
-  with _started('learner', settings) as part, folder.one_learner():
+  with started('learner', settings) as part, folder.one_learner():
     train(part.experiment, trainer.Process(
         folder, tf.distribute.get_strategy(), part.should_stop, server, part.gauges,
         inference=inference))
@@ -142,14 +146,14 @@ def evaluate(settings: Settings, server: str, root_dir: str) -> None:
   folder = run_folder.RunFolder(root_dir)
   if settings.failure is None:
     settings = settings._replace(failure=str(folder.failures / 'evaluator.txt'))
-  with _started('evaluator', settings) as part:
+  with started('evaluator', settings) as part:
     evaluator.OnlineEvaluator(
         part.experiment, reconnect.check_address(server), folder, part.should_stop,
         part.gauges).run()
 
 
 @contextlib.contextmanager
-def _started(name: str, settings: Settings, check: bool = True) -> Iterator[_Part]:
+def started(name: str, settings: Settings, check: bool = True) -> Iterator[Part]:
   """Sets up this process for a part, and makes the objects that the part needs."""
   logging.set_verbosity(logging.INFO)
   devices.set_threads(settings.threads)
@@ -158,13 +162,13 @@ def _started(name: str, settings: Settings, check: bool = True) -> Iterator[_Par
   asked_to_stop = (signals.stop_requested_by_parent if settings.supervised
                    else signals.stop_requested)
   with asked_to_stop() as should_stop, keepalive.keep_alive(), failure_recorded(
-      name, settings.failure):
+      name, settings.failure, unexpected_only=not settings.supervised):
     experiment = prepare.prepare(
         settings.gin_files, settings.gin_bindings, check=check and not settings.supervised)
-    if not experiment.is_online:
+    if not experiment.is_online and name != 'learner':
       raise config.ConfigError(
           f'the settings are for training on a dataset, which has no {name}')
-    yield _Part(experiment, should_stop, gauges_lib.Gauges(
+    yield Part(experiment, should_stop, gauges_lib.Gauges(
         name, settings.metrics_host, settings.metrics_port))
   logging.info('%s: ends', name)
 

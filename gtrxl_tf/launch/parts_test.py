@@ -10,6 +10,7 @@ import gin
 
 from gtrxl_tf.environments import action_recall
 from gtrxl_tf.launch import parts
+from gtrxl_tf.launch import signals
 
 _GIN_FILE = str(
     pathlib.Path(__file__).parents[2] / 'gin' / 'gtrxl' / 'action_recall_cpu.gin')
@@ -31,7 +32,7 @@ class FailureTest(absltest.TestCase):
     stderr = io.StringIO()
     with contextlib.redirect_stderr(stderr), mock.patch.object(
         action_recall.ActionRecall, '__init__', side_effect=error):
-      code = parts.act(parts.Settings([_GIN_FILE], **settings), 'localhost:1', 0, 0)
+      code = parts.act(parts.Settings([_GIN_FILE], **settings), 'localhost:1', 0)
     return code, stderr.getvalue()
 
   def test_an_error_is_one_line_and_a_file_with_its_place(self):
@@ -47,6 +48,12 @@ class FailureTest(absltest.TestCase):
   def test_an_error_with_a_line_of_its_own_keeps_it(self):
     code, stderr = self.act(ValueError('no door'), failure=str(self.path))
     self.assertEqual((code, stderr), (2, 'Not started: no door\n'))
+    self.assertFalse(self.path.exists())
+
+  def test_a_supervisor_finds_such_an_error_in_the_file(self):
+    with mock.patch.object(
+        signals, 'stop_requested_by_parent', signals.stop_requested):
+      self.act(ValueError('no door'), failure=str(self.path), supervised=True)
     self.assertStartsWith(self.path.read_text(), 'no door\n\nTraceback')
 
   def test_a_file_that_cannot_be_written_leaves_the_line(self):

@@ -10,7 +10,6 @@ import tree
 from gtrxl_tf import machine
 from gtrxl_tf.launch import configurables  # noqa: F401 (for gin)
 from gtrxl_tf.replay import mapped
-from gtrxl_tf.replay import prioritized
 from gtrxl_tf.replay import rings
 from gtrxl_tf.settings import config
 from gtrxl_tf.settings import differences
@@ -80,25 +79,20 @@ def _check_settings_are_of(kind: Callable[..., experiment_lib.Experiment]) -> No
 def check_batch(experiment: experiment_lib.Experiment) -> None:
   """Checks that a batch and what the processes of an online run share fit in free memory.
 
-  Only the data is counted: a batch of unrolls, the actors' rows or Reverb's queue, and a
-  replay table. The learner's activations often take more.
+  Only the data is counted: a batch of unrolls, and the actors' rows or Reverb's queue. The
+  learner's activations often take more. A replay table is on disk.
   """
   free = machine.free_bytes()
-  signature = experiment.unroll_signature()
   item = sum(spec.shape.num_elements() * spec.dtype.size
-             for spec in tree.flatten(signature))
+             for spec in tree.flatten(experiment.unroll_signature()))
   needed = experiment.items_per_batch * item
   if experiment.takes_turns or experiment.transport == 'memory':
     needed += mapped.size(rings.specs(experiment.layout))
   else:
     needed += experiment.queue_size * item
-  if replay := experiment.replay:
-    actions = replay.capacity * (experiment.unroll_length - replay.overlap)
-    filled = min(1.0, experiment.environment_steps / actions)  # A short run leaves room.
-    needed += int(filled * mapped.size(prioritized.specs(replay, signature)))
   if needed > free:
     raise config.ConfigError(
         f'a batch of {experiment.batch_size:,} and the unrolls of {experiment.num_actors} '
         f'actor(s) need at least {needed / 2**30:,.1f} GiB; this machine has '
-        f'{free / 2**30:,.1f} GiB left: expected a smaller batch_size, unroll_length, '
-        'queue_batches or Replay.capacity')
+        f'{free / 2**30:,.1f} GiB left: expected a smaller batch_size, unroll_length '
+        'or queue_batches')

@@ -6,17 +6,18 @@ part is ready at once. The server itself does not run TensorFlow, whose threads 
 survive a fork.
 """
 
+import contextlib
 import functools
-import importlib
 import multiprocessing
 from multiprocessing import context as context_lib
 from multiprocessing import forkserver
 import os
 import pathlib
+import pkgutil
 import signal
 import sys
 import tempfile
-from typing import Callable, List
+from typing import Any, Callable, List, Optional, Sequence, Union
 
 from gtrxl_tf.launch import logs
 from gtrxl_tf.launch import signals
@@ -58,12 +59,12 @@ def _context() -> context_lib.BaseContext:
   return context
 
 
-def run(module: str, function: str, *args) -> int:
+def run(function: str, *args) -> int:
   """Calls a function in a forked process, which a stop of this one stops, and waits.
 
   Args:
-    module: the function's module, which this process does not import.
-    function: its name; it returns an exit code.
+    function: MODULE:NAME of a function that returns an exit code. This process does not
+      import its module.
     *args: its arguments.
 
   Returns:
@@ -71,12 +72,10 @@ def run(module: str, function: str, *args) -> int:
   """
   with signals.stop_requested() as should_stop:
     try:
-      # Not a daemon, which could not have children.
-      process = _context().Process(target=_call, args=(module, function, *args))
+      process = start(function, *args)
     except errors.ConfigError as error:
       print(f'Not started: {error}', file=sys.stderr)
       return 2
-    process.start()
     told = False
     while process.is_alive():
       process.join(0.2)
@@ -89,33 +88,28 @@ def run(module: str, function: str, *args) -> int:
   return process.exitcode if process.exitcode >= 0 else 128 - process.exitcode
 
 
-def _call(module: str, function: str, *args) -> None:
-  _unblock_sigterm()
-  # The fork server's address is known here. Python 3.10 and 3.11 would nevertheless
-  # start another one, since it is not a child of this process.
-  # pylint: disable-next=protected-access
-  forkserver.ensure_running = forkserver._forkserver.ensure_running = lambda: None
-  sys.exit(getattr(importlib.import_module(module), function)(*args))
+def start(function: Union[str, Callable[..., int]], *args, name: Optional[str] = None,
+          log: Optional[pathlib.Path] = None) -> multiprocessing.Process:
+  """Starts a process that exits with the code that a function returns.
 
-
-def start(main: Callable[[], int], name: str, log: pathlib.Path
-          ) -> multiprocessing.Process:
-  """Starts a process that exits with the code that `main` returns.
-
-  What it prints is in the file `log`, see `logs.kept`.
+  With a `log`, what it prints is in this file, see `logs.kept`, and the process is a
+  part: it has no parts of its own, and ends with the process that has started it.
   """
   process = _context().Process(
-      target=_exit_with, args=(main, log), name=name, daemon=True)
+      target=_call, args=(function, args, log), name=name, daemon=log is not None)
   process.start()
   return process
 
 
-def _exit_with(main: Callable[[], int], log: pathlib.Path) -> None:
-  _unblock_sigterm()
-  with logs.kept(log, prints=True):
-    sys.exit(main())
-
-
-def _unblock_sigterm() -> None:
-  """Ends this process if SIGTERM has come since the fork server made it."""
+def _call(function: Union[str, Callable[..., int]], args: Sequence[Any],
+          log: Optional[pathlib.Path]) -> None:
+  # Ends this process if SIGTERM has come since the fork server made it.
   signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM})
+  # The fork server's address is known here. Python 3.10 and 3.11 would nevertheless
+  # start another one, since it is not a child of this process.
+  # pylint: disable-next=protected-access
+  forkserver.ensure_running = forkserver._forkserver.ensure_running = lambda: None
+  if isinstance(function, str):
+    function = pkgutil.resolve_name(function)
+  with logs.kept(log, prints=True) if log else contextlib.nullcontext():
+    sys.exit(function(*args))

@@ -29,7 +29,7 @@ _MODULE = '''
         while not should_stop():
           time.sleep(0.1)
         time.sleep(seconds_to_save)
-        print('saved', flush=True)
+        print('saved\\n', end='', flush=True)  # In one call: two parts share the file.
       return 5
 
     def save_slowly():
@@ -38,7 +38,7 @@ _MODULE = '''
     def command(code, *args):
       log = pathlib.Path(args[0])
       with signals.stop_requested_by_parent() as should_stop:
-        part_ = processes.start(part, 'part', log)
+        part_ = processes.start(part, name='part', log=log)
         while not log.exists() or not log.read_text():
           time.sleep(0.1)
         print('ready', os.getppid(), flush=True)
@@ -55,7 +55,7 @@ _MODULE = '''
     def run(main):
       log = pathlib.Path(sys.argv[1])
       with signals.stop_requested() as should_stop:
-        started = [processes.start(main, str(i), log) for i in range(2)]
+        started = [processes.start(main, name=str(i), log=log) for i in range(2)]
         while not log.exists() or log.read_text().count('\\n') < 2:
           time.sleep(0.1)
         print('ready', flush=True)
@@ -107,7 +107,7 @@ class ProcessesTest(parameterized.TestCase):
   @pytest.mark.medium
   def test_a_command_is_forked_as_its_parts_are_and_gets_the_signal(self, to_all):
     process = self.start_program(
-        'code = work.processes.run("work", "command", 7, sys.argv[1])\n'
+        'code = work.processes.run("work:command", 7, sys.argv[1])\n'
         '  assert "tensorflow" not in sys.modules\n  sys.exit(code)')
     ready, fork_server = process.stdout.readline().split()
     self.assertEqual(ready, 'ready')
@@ -123,7 +123,7 @@ class ProcessesTest(parameterized.TestCase):
 
   @pytest.mark.medium
   def test_a_command_that_is_stopped_before_it_can_save_says_so(self):
-    process = self.start_program('sys.exit(work.processes.run("work", "wait"))')
+    process = self.start_program('sys.exit(work.processes.run("work:wait"))')
     self.assertEqual(process.stdout.readline(), 'ready\n')
     process.send_signal(signal.SIGINT)
     _, stderr = process.communicate(timeout=120)

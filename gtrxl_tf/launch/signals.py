@@ -1,16 +1,13 @@
 """Turns SIGTERM and SIGINT into a function that a loop can call."""
 
 import contextlib
-import math
 import multiprocessing
 import os
 import pathlib
 import signal
-import socket
-import sys
 import threading
 import time
-from typing import Callable, Iterator
+from typing import Any, Callable, Iterator, List
 
 # Signals within this time mean the same: `timeout` sends SIGTERM to its child and then to
 # the process group, systemd to all processes of a service, and a terminal to its own.
@@ -25,10 +22,9 @@ def stop_requested(*signals: signal.Signals, ends_at_second: bool = True
                    ) -> Iterator[Callable[[], bool]]:
   """Yields a function that returns whether the user or the system requested a stop.
 
-  Signals are noticed even while the main thread is inside TensorFlow, where Python runs
-  no handler: a thread reads what the interpreter writes when a signal arrives. A second
-  signal ends the process and those that it has started at once, unless it comes within
-  a second, or it is SIGHUP: a shell and the system may both send it.
+  A second signal ends the process and those that it has started at once, unless it comes
+  within a second, or it is SIGHUP: a shell and the system may both send it. As Python
+  handles signals between its own instructions, both count when a call of TensorFlow ends.
 
   Python gives signals to the main thread alone. In another one, nothing requests a stop.
 
@@ -44,38 +40,22 @@ def stop_requested(*signals: signal.Signals, ends_at_second: bool = True
     signals = signal.SIGTERM, signal.SIGINT
     if _SIGHUP and signal.getsignal(_SIGHUP) != signal.SIG_IGN:
       signals += (_SIGHUP,)
-  stop = threading.Event()
-  ours, pythons = socket.socketpair()
-  pythons.setblocking(False)
+  came: List[float] = []  # When the first signal came; an event's lock could block.
 
-  def watch():
-    first = math.inf  # When the first signal came.
-    with ours:
-      for number in iter(lambda: ours.recv(1), b''):
-        if number[0] in signals:
-          if (ends_at_second and number[0] != _SIGHUP
-              and time.monotonic() - first > SECONDS_OF_ONE_SIGNAL):
-            _end_at_once(number[0])
-          if not stop.is_set():
-            first = time.monotonic()
-            stop.set()
+  def handle(number: int, frame: Any) -> None:
+    del frame
+    if not came:
+      came.append(time.monotonic())
+    elif (ends_at_second and number != _SIGHUP
+          and time.monotonic() - came[0] > SECONDS_OF_ONE_SIGNAL):
+      _end_at_once(number)
 
-  thread = threading.Thread(target=watch, daemon=True)
-  thread.start()
-  # Without a handler Python would write nothing.
-  handlers = {s: signal.signal(s, lambda *_: None) for s in signals}
-  descriptor = signal.set_wakeup_fd(pythons.fileno(), warn_on_full_buffer=False)
+  handlers = {number: signal.signal(number, handle) for number in signals}
   try:
-    yield stop.is_set
+    yield lambda: bool(came)
   finally:
-    signal.set_wakeup_fd(descriptor)
     for number, handler in handlers.items():
       signal.signal(number, handler)
-    # Ends the thread, even if a forked process has a copy of the socket. A thread that
-    # outlived the context could fail while the interpreter exits.
-    pythons.shutdown(socket.SHUT_WR)
-    thread.join(_JOIN_SECONDS)
-    pythons.close()
 
 
 def _end_at_once(signum: int) -> None:
@@ -88,8 +68,9 @@ def _end_at_once(signum: int) -> None:
   for pid in pids[1:]:
     with contextlib.suppress(OSError):
       os.kill(pid, signal.SIGKILL)
-  print('Ended at once: what is newer than the last checkpoint is lost. Run the same '
-        'command to continue.', file=sys.stderr, flush=True)
+  # A handler must not print: the signal may have come within a print.
+  os.write(2, b'Ended at once: what is newer than the last checkpoint is lost. Run the same '
+           b'command to continue.\n')
   os._exit(128 + signum)
 
 

@@ -25,12 +25,10 @@ from gtrxl_tf.training import curves
 from gtrxl_tf.training import devices
 from gtrxl_tf.training import evaluation as evaluation_lib
 from gtrxl_tf.training import experiment as experiment_lib
-from gtrxl_tf.training import gauges as gauges_lib
 from gtrxl_tf.training import metrics_csv
 from gtrxl_tf.training import run_folder
 from gtrxl_tf.training import tensorboard
 from gtrxl_tf.training import trainer
-from gtrxl_tf.training.online import keepalive
 from gtrxl_tf.training.online import reconnect
 
 
@@ -75,7 +73,9 @@ def train_here(gin_files: Sequence[str], gin_bindings: Sequence[str],
     print('train() was called again when a process of the run imported this script: '
           "expected it below `if __name__ == '__main__':`", flush=True)
     os._exit(exit_codes.REFUSED)
-  experiment = _prepare(gin_files, gin_bindings, folder)
+  with parts.failure_recorded(
+      'preparation', folder.failures / 'preparation.txt', unexpected_only=True):
+    experiment = prepare.prepare(gin_files, gin_bindings)
   if experiment.is_online:
     _check_system(experiment)
     prepare.check_batch(experiment)
@@ -83,7 +83,9 @@ def train_here(gin_files: Sequence[str], gin_bindings: Sequence[str],
   with (resuming.claimed(folder, experiment, allow_changes) as begins,
         logs.kept(folder.logs / 'train.log'),
         wandb_run.followed(wandb, folder, 'environment_steps' if experiment.is_online
-                           else 'learner_step')):
+                           else 'learner_step'),
+        parts.failure_recorded('training', folder.failures / 'training.txt',
+                               unexpected_only=True)):
     if begins and was_run:
       # The earlier run's tables may come from other settings, or have weights that
       # mark the run as over.
@@ -95,12 +97,10 @@ def train_here(gin_files: Sequence[str], gin_bindings: Sequence[str],
         console.on_row = on_row
         if experiment.is_online and not experiment.takes_turns:
           from gtrxl_tf.launch import supervisor  # It needs fcntl and fork.
-          supervisor.supervise(experiment, folder, should_stop, console)
+          supervisor.Supervisor(experiment, folder).run(should_stop, console)
         else:
-          with parts.failure_recorded('training', folder.failures / 'training.txt'):
-            evaluation = parts.train(experiment, trainer.Process(
-                folder, tf.distribute.get_strategy(), should_stop,
-                show=console.update))
+          evaluation = parts.train(experiment, trainer.Process(
+              folder, tf.distribute.get_strategy(), should_stop, show=console.update))
     return _finish(experiment, folder, should_stop, evaluation)
 
 
@@ -117,15 +117,16 @@ def train_as_learner(settings: parts.Settings, root_dir: str, server: Optional[s
   """
   tf.get_logger().setLevel('WARNING')  # Strategies log every collective.
   folder = run_folder.RunFolder(root_dir)
-  with signals.stop_requested() as should_stop, keepalive.keep_alive():
-    devices.set_threads(settings.threads)
-    # This comes before any other use of TensorFlow.
-    strategy = devices.make_strategy(
-        strategy_name, tpu, inference.device if inference else None)
-    experiment = _prepare(settings.gin_files, settings.gin_bindings, folder)
+  devices.set_threads(settings.threads)
+  # This comes before any other use of TensorFlow.
+  strategy = devices.make_strategy(
+      strategy_name, tpu, inference.device if inference else None)
+  is_chief = devices.is_chief(strategy)
+  if is_chief and settings.failure is None:
+    settings = settings._replace(failure=str(folder.failures / 'learner.txt'))
+  with parts.started('learner', settings._replace(threads=None)) as part:
+    experiment = part.experiment
     _check_server(experiment, server)
-    gauges = gauges_lib.Gauges('learner', settings.metrics_host, settings.metrics_port)
-    is_chief = devices.is_chief(strategy)
     if not is_chief:  # As in `resuming.claimed`: otherwise the worker waits for the chief.
       checkpoints.check(folder.checkpoints, experiment.kind, experiment.make_agent)
       resuming.check_settings(folder, allow_changes)
@@ -137,24 +138,12 @@ def train_as_learner(settings: parts.Settings, root_dir: str, server: Optional[s
       if devices.any_worker(not folder.done.exists(), strategy):
         if is_chief and not server:
           print(f'Training in {folder.root}: {experiment.description}.', flush=True)
-        failure = settings.failure or (
-            folder.failures / 'learner.txt' if is_chief else None)
-        with parts.failure_recorded(
-            'learner', failure, unexpected_only=True), contextlib.closing(
-                experiment.make_console()) as console:
+        with contextlib.closing(experiment.make_console()) as console:
           show = (lambda row: None) if server else console.update  # Parts keep logs.
           evaluation = parts.train(experiment, trainer.Process(
-              folder, strategy, should_stop, server, gauges, show, inference))
+              folder, strategy, part.should_stop, server, part.gauges, show, inference))
       if is_chief:
-        _finish(experiment, folder, should_stop, evaluation)
-
-
-def _prepare(gin_files: Sequence[str], gin_bindings: Sequence[str],
-             folder: run_folder.RunFolder) -> experiment_lib.Experiment:
-  """Prepares the experiment; keeps the traceback of an error in the user's code."""
-  with parts.failure_recorded(
-      'preparation', folder.failures / 'preparation.txt', unexpected_only=True):
-    return prepare.prepare(gin_files, gin_bindings)
+        _finish(experiment, folder, part.should_stop, evaluation)
 
 
 def _check_system(experiment: experiment_lib.Experiment) -> None:
@@ -190,8 +179,7 @@ def _finish(experiment: experiment_lib.Experiment, folder: run_folder.RunFolder,
         if folder.has_checkpoint else 'begin again: there is no checkpoint yet.'))
     return exit_codes.INTERRUPTED
   if evaluation is None:
-    with parts.failure_recorded('evaluation', folder.failures / 'evaluation.txt'):
-      evaluation = experiment.evaluate(folder, should_stop)
+    evaluation = experiment.evaluate(folder, should_stop)
   best = evaluation and experiment.evaluate_best(folder, should_stop)
   if evaluation is None or best is None and folder.best.exists():
     print('Interrupted in the evaluation. Run the same command to repeat it.')

@@ -84,9 +84,7 @@ class ThreadsTest(parameterized.TestCase):
     self.assertEqual(threads, expected)
     supervisor = supervisor_lib.Supervisor(experiment, run_folder.RunFolder('root'))
     self.addCleanup(supervisor.stop)
-    settings = {name: main.args[0]
-                # pylint: disable-next=protected-access
-                for name, main in supervisor._mains.items()}
+    settings = {name: own for name, (_, own, _) in supervisor._parts.items()}
     self.assertEqual({name: x.threads for name, x in settings.items()},
                      {'learner': expected, 'actor_0': 1})
 
@@ -102,9 +100,7 @@ class ThreadsTest(parameterized.TestCase):
         f'Inference.num_servers = {num_servers}'], check=False)
     supervisor = supervisor_lib.Supervisor(experiment, run_folder.RunFolder('root'))
     self.addCleanup(supervisor.stop)
-    arguments = {name: main.args[1:]
-                 # pylint: disable-next=protected-access
-                 for name, main in supervisor._mains.items()}
+    arguments = {name: args for name, (_, _, args) in supervisor._parts.items()}
     servers = [f'inference_{i}' for i in range(num_servers)]
     self.assertEqual(list(arguments), [
         'learner', *servers, 'actor_0', 'actor_1', 'actor_2'])
@@ -447,11 +443,9 @@ class OfflineRunTest(parameterized.TestCase):
     self.assertEqual(code, 1)
     failure = folder.failures / 'learner.txt'
     # The environments are reset once before the first episode that is played.
-    self.assertEqual(
-        stderr.getvalue().splitlines()[-1],
-        'Stopped: learner: environment 0, episode 2, step 1: returned a NoneType: '
-        'expected a dm_env.TimeStep, as dm_env.restart, transition and termination make '
-        f'it (traceback: {failure})')
+    line = stderr.getvalue().splitlines()[-1]
+    self.assertRegex(line, r'^Stopped: learner: environment 0.*episode 2, step 1')
+    self.assertIn(f'(traceback: {failure})', line)
     self.assertNotIn('Traceback', stderr.getvalue())
     self.assertIn('Traceback', failure.read_text())
 

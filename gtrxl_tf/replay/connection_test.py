@@ -16,7 +16,7 @@ import tensorflow as tf
 
 from gtrxl_tf.replay import connection
 from gtrxl_tf.replay import replay_testing
-from gtrxl_tf.replay import reverb_writer
+from gtrxl_tf.replay import reverb_client
 from gtrxl_tf.replay import server
 from gtrxl_tf.replay import shared
 from gtrxl_tf.replay import staleness
@@ -103,7 +103,7 @@ class _Suite(metaclass=parameterized.TestGeneratorMetaclass):
     return complete
 
   def queue(self, num_items=1):
-    queue = self.replay.queue(num_items, self.ledger, lambda: False, 60)
+    queue = self.replay.queue(num_items, self.ledger)
     queue.connect()
     self.addCleanup(queue.close)
     return queue
@@ -350,7 +350,7 @@ class _Suite(metaclass=parameterized.TestGeneratorMetaclass):
     for number in range(1, 6):
       for variable in sent:
         variable.assign(tf.cast(tf.fill(variable.shape, number + 1 / 3), variable.dtype))
-      self.assertFalse(publisher.publish(10 * number, finished=number == 5))
+      publisher.publish(10 * number, finished=number == 5)
       if number % 2:
         for end, arrived in ends:
           self.assertFalse(end.finished)
@@ -389,7 +389,7 @@ class ServerTest(_Suite, parameterized.TestCase):
 
   @parameterized.parameters((1, 1), (13, 13), (24, 24), (64, 32), (95, 19), (37, 1))
   def test_chunks_divide_the_unroll(self, unroll_length, expected):
-    self.assertEqual(reverb_writer.chunk_length(unroll_length), expected)
+    self.assertEqual(reverb_client.chunk_length(unroll_length), expected)
 
 
 class SharedTest(_Suite, parameterized.TestCase):

@@ -11,7 +11,6 @@ from absl import logging
 import numpy as np
 import tensorflow as tf
 
-from gtrxl_tf import files
 from gtrxl_tf.losses import r2d2
 from gtrxl_tf.replay import mapped
 from gtrxl_tf.replay import unroll as unroll_lib
@@ -95,8 +94,8 @@ class Table:
                seed: Sequence[int]):
     """Opens the table, or makes an empty one.
 
-    A file that does not fit is set aside: it is damaged or of other settings, or the
-    machine stopped before all of it was on disk.
+    A file that does not fit is replaced: it is damaged, or the machine stopped before all
+    of it was on disk.
 
     Args:
       path: the file. It has its full size from the beginning.
@@ -188,17 +187,16 @@ def _open(path: pathlib.Path, arrays: Sequence[mapped.Spec]) -> List[np.ndarray]
                          ).encode())
   boot = np.frombuffer(_boot()[:24].ljust(24), np.int64)
   if path.exists():
-    why = 'is damaged or of other settings'
     if path.stat().st_size == mapped.size(arrays):
       with open(path, 'r+b') as file:
         header, *rest = mapped.map_file(file.fileno(), arrays)
-      if header[_KIND] == kind:
-        if header[_IS_WHOLE] or np.array_equal(header[3:], boot):
-          header[_IS_WHOLE], header[3:] = 0, boot
-          return [header, *rest]
-        why = 'was not written to the end, since the machine stopped'
-    logging.warning('learner: %s %s: the replay table begins empty, and the earlier file '
-                    'is now %s', path, why, files.set_aside(path).name)
+      if header[_KIND] == kind and (
+          header[_IS_WHOLE] or np.array_equal(header[3:], boot)):
+        header[_IS_WHOLE], header[3:] = 0, boot
+        return [header, *rest]
+    logging.warning('learner: %s is damaged or of other settings, or the machine stopped '
+                    'before all of it was on disk: the replay table begins empty', path)
+    path.unlink()
   path.parent.mkdir(parents=True, exist_ok=True)
   try:
     with open(path, 'w+b') as file:

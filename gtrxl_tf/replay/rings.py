@@ -14,6 +14,7 @@ import tree
 from gtrxl_tf.replay import mapped
 from gtrxl_tf.replay import staleness
 from gtrxl_tf.replay import unroll
+from gtrxl_tf.replay import unroll_queue
 from gtrxl_tf.replay import weights as weights_lib
 from gtrxl_tf.replay import writer
 
@@ -113,8 +114,8 @@ class Connection:
     """Returns an end of the transfer of weights."""
     return Weights(self, variables)
 
-  def queue(self, num_items: int, ledger: staleness.Ledger, *_: Any) -> Queue:
-    """Returns the learner's end of the queue. The other arguments are about servers."""
+  def queue(self, num_items: int, ledger: staleness.Ledger) -> Queue:
+    """Returns the learner's end of the queue."""
     return Queue(self, num_items, ledger)
 
 
@@ -194,78 +195,45 @@ class Writer(writer.UnrollWriter):
     self._row = None
 
 
-class Queue:
-  """The learner's end of the queue: copies items into batches."""
+class Queue(unroll_queue.UnrollQueue):
+  """Takes items from the queue in memory."""
 
   def __init__(self, connection: Connection, num_items: int, ledger: staleness.Ledger):
-    """Creates the queue's end, for batches of items that the ledger admits."""
-    layout = connection.layout
+    """Creates the queue's end; see `UnrollQueue`."""
+    super().__init__(connection.layout, num_items, ledger)
     self._connection = connection
-    self._ledger = ledger
-    self._num_items = num_items
-    self._windows = layout.windows
-    self._spec = unroll.batch_spec(layout.signature, num_items)
-    self._begin_batch()
+    self._windows = connection.layout.windows
 
-  def connect(self, weights: Any = None) -> None:
-    """Does nothing: the memory exists as long as the process."""
-
-  abandon = close = connect
-
-  def _begin_batch(self) -> None:
-    self._batch = tree.map_structure(
-        lambda spec: np.empty(spec.shape, spec.dtype.as_numpy_dtype), self._spec)
-    self._copied = 0  # Items of the batch.
-
-  def next(self, alive_or_stop: Callable[[], bool]) -> Optional[unroll.Unroll]:
-    """Returns the next batch; None if the learner should stop.
-
-    Args:
-      alive_or_stop: called at least every second; returns whether to stop.
-    """
+  def _take(self, num: int) -> bool:
     connection = self._connection
-    while self._copied < self._num_items:
-      put = connection.read(PUT)
-      with connection.locked() as words:
-        places = np.arange(words[TAKEN], words[PUT])[:self._num_items - self._copied]
-        items = connection.items[places % len(connection.items)]
-      if len(items):
-        for actor, first in items:
-          self._copied += self._copy(connection.rings[actor], first)
-        # Only now may actors overwrite the rows.
-        with connection.locked() as words:
-          words[TAKEN] += len(items)
-        connection.wake(TAKEN)
-      else:
-        connection.wait(PUT, put, _CHECK_SECONDS)
-        if connection.read(PUT) == put and alive_or_stop():
-          return None
-    batch = tree.map_structure(tf.constant, self._batch)
-    self._begin_batch()
-    return batch
+    put = connection.read(PUT)
+    with connection.locked() as words:
+      places = np.arange(words[TAKEN], words[PUT])[:num]
+      items = connection.items[places % len(connection.items)]
+    if not len(items):
+      connection.wait(PUT, put, _CHECK_SECONDS)
+      return connection.read(PUT) != put
+    for actor, first in items:
+      self._copy(connection.rings[actor], first)
+    # Only now may actors overwrite the rows.
+    with connection.locked() as words:
+      words[TAKEN] += len(items)
+    connection.wake(TAKEN)
+    return True
 
-  def _copy(self, ring: List[np.ndarray], first: int) -> bool:
-    """Copies an item to the next place of the batch; returns whether it is admitted."""
-    def part(whole):
-      size = len(whole) // self._num_items
-      return whole[size * self._copied:size * (self._copied + 1)]
-
-    item = tree.map_structure(part, self._batch)
+  def _copy(self, ring: List[np.ndarray], first: int) -> None:
+    """Copies an item from an actor's ring to the batch."""
+    item = self.place()
     for rows, (start, length), place in zip(ring, self._windows, tree.flatten(item)):
       copied = 0
       while copied < length:
         begin = (first + start + copied) % len(rows)
         new = rows[begin:begin + length - copied]
-        # Batch first; the numbers of an item have no environments.
-        place[:, copied:copied + len(new)] = new.swapaxes(0, 1) if new.ndim > 1 else new
+        place[:, copied:copied + len(new)] = unroll_queue.batch_first(new)
         copied += len(new)
-    length = self._connection.layout.unroll_length
-    return self._ledger.admit(
-        item.unroll_id.item(), item.target_step.item(), item.step_type[:, -length:].T,
-        item.episode_return.T, item.episode_success.T, item.task[:, 0])
+    self.admit(item)
 
   def length(self) -> float:
-    """Returns how many items wait."""
     with self._connection.locked() as words:
       return float(words[PUT] - words[TAKEN])
 
@@ -284,8 +252,8 @@ class Weights:
     self._received = 0
     self.finished = False
 
-  def publish(self, step: int, finished: bool = False) -> bool:
-    """Publishes the variables' values; returns False, as nothing is ever lost."""
+  def publish(self, step: int, finished: bool = False) -> None:
+    """Publishes the variables' values, of a learner step; `finished` if they are the last."""
     connection = self._connection
     with connection.locked() as words:
       number = int(words[PUBLISHED]) + 1
@@ -297,7 +265,6 @@ class Weights:
     with connection.locked() as words:
       words[PUBLISHED] = number
     connection.wake(PUBLISHED)
-    return False
 
   def receive(self) -> Optional[int]:
     """Assigns the newest weights; returns their learner step, None if not new."""

@@ -8,10 +8,8 @@ import numpy as np
 import tensorflow as tf
 
 from gtrxl_tf import machine
-from gtrxl_tf.replay import connection
 from gtrxl_tf.replay import lazy_reverb as reverb
-from gtrxl_tf.replay import reverb_writer
-from gtrxl_tf.replay import server_lost
+from gtrxl_tf.replay import reverb_client
 from gtrxl_tf.replay import unroll
 from gtrxl_tf.replay import weights
 from gtrxl_tf.settings import config
@@ -27,19 +25,19 @@ def serve(port: int, layout: unroll.Layout, settings: Optional[str] = None
   Args:
     port: the port to listen on, on all interfaces (Reverb cannot restrict them).
     layout: what the processes of the run exchange.
-    settings: a text that everyone who connects can read, see `ReverbConnection.check`.
+    settings: a text that everyone who connects can read, see `reverb_client.Connection.check`.
   """
   check_port(port)
   tables = [
       reverb.Table.queue(
-          reverb_writer.TABLE, layout.queue_size, signature=layout.signature),
-      _newest(weights.TABLE, weights.item_specs(layout.weights))]
+          reverb_client.UNROLLS, layout.queue_size, signature=layout.signature),
+      _newest(reverb_client.WEIGHTS, weights.item_specs(layout.weights))]
   if settings is not None:
-    tables.append(_newest(connection.SETTINGS, tf.TensorSpec([None], tf.uint8)))
+    tables.append(_newest(reverb_client.SETTINGS, tf.TensorSpec([None], tf.uint8)))
   server = reverb.Server(tables, port=port)
   if settings is not None:
     reverb.Client(f'localhost:{port}').insert(
-        np.frombuffer(settings.encode(), np.uint8), {connection.SETTINGS: 1.0})
+        np.frombuffer(settings.encode(), np.uint8), {reverb_client.SETTINGS: 1.0})
   return server
 
 
@@ -61,11 +59,9 @@ def check_port(port: int, host: str = '0.0.0.0') -> None:
 
 def sizes(port: int) -> Dict[str, float]:
   """Counts the items present, inserted and sampled of every table but the settings'."""
-  with server_lost.converted():
-    tables = reverb.Client(f'localhost:{port}').server_info(10)
   counts = {}
-  for name, table in tables.items():
-    if name != connection.SETTINGS:
+  for name, table in reverb_client.tables(reverb.Client(f'localhost:{port}')).items():
+    if name != reverb_client.SETTINGS:
       limiter = table.rate_limiter_info
       counts[f'{name}_items'] = table.current_size
       counts[f'{name}_inserted'] = limiter.insert_stats.completed

@@ -16,9 +16,8 @@ class Unroll(NamedTuple):
   t, as the result of the action at t - 1. The environment ignores the action of a LAST
   row; the row after it is FIRST.
 
-  In Reverb the axes are `[time, E]`; `unroll_queue.unrolls` makes them `[B, time]`. The time
-  axis has T + 1 rows of what the environment returns, T of what the actor does, and M
-  of memory.
+  In an item the axes are `[time, E]`; `UnrollQueue` makes them `[B, time]`. The time axis
+  has T + 1 rows of what the environment returns, T of what the actor does, and M of memory.
   """
   observation: Any            # [T+1, E, ...]
   step_type: tf.Tensor        # [M+T+1, E] int32: memory's rows, then the unroll's.

@@ -72,10 +72,11 @@ class Policy:
     spec = self.observation_spec
     if mask is not None:
       observation = _with_mask(observation, mask, spec)
-    arrays = json_values.read(spec, observation, 'observation', _array)
-    leaves = json_values.leaves(spec, 'observation')
-    batches = {array.shape[0] if array.ndim > leaves[name].shape.rank else None
-               for name, array in arrays.items()}
+    arrays, batches = {}, set()
+    for name, leaf, value in json_values.matched(
+        spec, observation, 'observation', extras=True):
+      arrays[name] = array = _array(leaf, value, name)
+      batches.add(array.shape[0] if array.ndim > leaf.shape.rank else None)
     if len(batches) > 1:
       raise ValueError(f'observation: its parts are batches of {batches}: expected one '
                        'number of environments')
@@ -181,7 +182,7 @@ def load_policy(where: Union[str, os.PathLike]) -> Policy:
     return _Served(str(where))
   folder = pathlib.Path(where)
   for name in 'best', 'policy':
-    if (folder / name / exported.CHECKSUMS).exists():
+    if (folder / name / exported.SPECS).exists():
       return _Loaded(folder / name)
   return _Loaded(folder)
 

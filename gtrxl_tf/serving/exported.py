@@ -10,43 +10,12 @@ import numpy as np
 import tensorflow as tf
 from tensorflow.core.protobuf import struct_pb2
 
-from gtrxl_tf import files
 from gtrxl_tf import machine
 from gtrxl_tf import nests
 from gtrxl_tf.serving import json_values
 from gtrxl_tf.settings import config
 
-CHECKSUMS = 'checksums.json'  # Sizes and checksums of an exported folder's files.
 SPECS = 'policy_specs.pbtxt'  # The specs of what a policy takes and returns.
-
-
-def write_checksums(folder: pathlib.Path) -> None:
-  """Writes the record of a folder's files that `verify` reads."""
-  files.write_sealed(folder / CHECKSUMS, {'files': {
-      str(path.relative_to(folder)): [path.stat().st_size, files.checksum(path)]
-      for path in sorted(folder.rglob('*')) if path.is_file()}})
-
-
-def verify(folder: pathlib.Path) -> None:
-  """Compares the files of an exported policy with their recorded checksums."""
-  if not (folder / CHECKSUMS).exists():
-    raise config.ConfigError(
-        f'{folder}: has no {CHECKSUMS}: expected the folder of an exported policy')
-  try:
-    record = files.read_sealed(folder / CHECKSUMS, 'files')['files']
-  except files.DamagedFile as error:
-    raise config.ConfigError(str(error)) from error
-  for name, (size, checksum) in record.items():
-    path = folder / name
-    if not path.is_file():
-      raise config.ConfigError(f'{path}: is missing')
-    if path.stat().st_size != size:
-      raise config.ConfigError(
-          f'{path}: is damaged: has {path.stat().st_size} bytes: expected {size}')
-    found = files.checksum(path)
-    if found != checksum:
-      raise config.ConfigError(
-          f'{path}: is damaged: its checksum is {found}: expected {checksum}')
 
 
 @contextlib.contextmanager
@@ -78,9 +47,18 @@ def load(folder: Union[str, pathlib.Path], repeats: bool = True,
   """
   folder = pathlib.Path(folder)
   config.check_plain(folder)
-  verify(folder)
-  if specs is not None:
+  if not (folder / SPECS).exists():
+    raise config.ConfigError(
+        f'{folder}: has no {SPECS}: expected the folder of an exported policy')
+  try:
     own = read_specs(folder)
+    with only_errors_logged():
+      policy = tf.saved_model.load(str(folder))
+  except Exception as error:  # TensorFlow's, protobuf's and Python's own.
+    raise config.ConfigError(
+        f'{folder}: cannot be loaded: {type(error).__name__}: '
+        f'{config.one_line(error)}') from error
+  if specs is not None:
     expected, found = (
         {name: _described(spec) for root, nest in zip(('observation', 'action'), pair)
          for name, spec in json_values.leaves(nest, root).items()}
@@ -90,13 +68,6 @@ def load(folder: Union[str, pathlib.Path], repeats: bool = True,
         raise config.ConfigError(
             f'{folder}: the policy of another environment: {name} is '
             f'{found.get(name, "missing")}: expected {expected.get(name, "none")}')
-  try:
-    with only_errors_logged():
-      policy = tf.saved_model.load(str(folder))
-  except Exception as error:  # TensorFlow's, protobuf's and Python's own.
-    raise config.ConfigError(
-        f'{folder}: cannot be loaded: {type(error).__name__}: '
-        f'{config.one_line(error)}') from error
   policy.metadata['repeats'].assign(repeats)
   return policy
 
@@ -165,38 +136,35 @@ class ExportedPolicy:
         name: tf.Variable(tf.zeros([num_rows, *x.shape[1:]], x.dtype))
         for name, x in initial.items()}
 
-    @tf.function(autograph=False, input_signature=[tf.TensorSpec([], tf.int32)])
-    def begin(row):
-      for name, variable in memory.items():
-        variable.scatter_update(tf.IndexedSlices(initial[name], row[tf.newaxis]))
-
     @tf.function(autograph=False, input_signature=[
-        tf.TensorSpec([None], tf.int32), tf.TensorSpec([None], tf.int32),
-        tf.TensorSpec([None], tf.float32),
+        tf.TensorSpec([None], tf.int32), tf.TensorSpec([None], tf.bool),
+        tf.TensorSpec([None], tf.int32), tf.TensorSpec([None], tf.float32),
         {name: tf.TensorSpec(expects[f'0/{name}'].shape, expects[f'0/{name}'].dtype)
          for name in self._specs}])
-    def step(rows, step_type, reward, observation):
+    def step(rows, is_new, step_type, reward, observation):
+      def read(name):
+        old = memory[name].sparse_read(rows)
+        begins = tf.reshape(is_new, [-1] + [1] * (old.shape.rank - 1))
+        return tf.where(begins, initial[name], old)
+
       done = action(**{
           '0/step_type': step_type, '0/reward': reward,
           '0/discount': tf.ones_like(reward),
           **{f'0/{name}': x for name, x in observation.items()},
-          **{f'1/{name}': variable.sparse_read(rows)
-             for name, variable in memory.items()}})
+          **{f'1/{name}': read(name) for name in memory}})
       for name, variable in memory.items():
         variable.scatter_update(tf.IndexedSlices(done[f'state/{name}'], rows))
       return {name: x for name, x in done.items() if not name.startswith('state/')}
 
-    self._begin, self._step = begin, step
+    self._step = step
     example = {name: _zeros(spec) for name, spec in self._specs.items()}
     self.step([Turn(0, True, True, 0.0, example)])  # A first step optimizes the graph.
 
   def step(self, turns: Sequence[Turn]) -> List[Answer]:
     """Takes one step for each turn; their rows differ."""
-    for turn in turns:
-      if turn.is_new:
-        self._begin(tf.constant(turn.row))
     arguments = (
         tf.constant([turn.row for turn in turns], tf.int32),
+        tf.constant([turn.is_new for turn in turns]),
         tf.constant([0 if turn.is_first else 1 for turn in turns], tf.int32),
         tf.constant([turn.reward for turn in turns], tf.float32),
         {name: tf.constant(

@@ -1,7 +1,7 @@
 """Conversion of JSON values to arrays that fit a nest of specs, and back."""
 
 import collections.abc
-from typing import Any, Callable, Collection, Dict, Mapping, Optional
+from typing import Any, Callable, Collection, Dict, Iterator, Mapping, Optional, Tuple
 
 import numpy as np
 
@@ -23,15 +23,22 @@ def _children(nest: Any) -> Optional[Dict[str, Any]]:
   """Returns the parts of a nest by name; None for a leaf."""
   if isinstance(nest, collections.abc.Mapping):
     return {str(key): nest[key] for key in sorted(nest)}
-  if isinstance(nest, tuple) and hasattr(nest, '_fields'):
-    return dict(zip(nest._fields, nest))
   if isinstance(nest, (tuple, list)):
-    return {str(i): part for i, part in enumerate(nest)}
+    return dict(zip(getattr(nest, '_fields', map(str, range(len(nest)))), nest))
   return None
 
 
 def _is_list(nest: Any) -> bool:
   return isinstance(nest, (tuple, list)) and not hasattr(nest, '_fields')
+
+
+def _mapped(function: Callable[[Any, str], Any], nest: Any, name: str) -> Any:
+  """Returns what a function makes of each leaf and its name, nested as for `json.dumps`."""
+  parts = _children(nest)
+  if parts is None:
+    return function(nest, name)
+  values = {key: _mapped(function, part, f'{name}/{key}') for key, part in parts.items()}
+  return list(values.values()) if _is_list(nest) else values
 
 
 def leaves(nest: Any, name: str) -> Dict[str, Any]:
@@ -40,18 +47,12 @@ def leaves(nest: Any, name: str) -> Dict[str, Any]:
   >>> leaves({'image': 1, 'both': (2, 3)}, 'observation')
   {'observation/both/0': 2, 'observation/both/1': 3, 'observation/image': 1}
   """
-  parts = _children(nest)
-  if parts is None:
-    return {name: nest}
   found = {}
-  for key, part in parts.items():
-    found |= leaves(part, f'{name}/{key}')
+  _mapped(lambda leaf, name: found.update({name: leaf}), nest, name)
   return found
 
 
-def read(nest: Any, value: Any, name: str,
-         array: Optional[Callable[[Any, Any, str], np.ndarray]] = None
-         ) -> Dict[str, np.ndarray]:
+def read(nest: Any, value: Any, name: str) -> Dict[str, np.ndarray]:
   """Converts a JSON value to arrays, named as by `leaves`.
 
   Objects stand for dictionaries, and arrays for tuples and tensors. Integers must be
@@ -65,24 +66,31 @@ def read(nest: Any, value: Any, name: str,
     nest: a nest of tensor specs.
     value: as `json.loads` returns it.
     name: the value's name, for the names of arrays and for errors.
-    array: converts the spec, the value and the name of a leaf, which is then not of
-      JSON. Further entries of a dictionary are ignored.
 
   Raises:
     Refused: the value does not fit.
   """
+  return {name: _array(spec, part, name) for name, spec, part in matched(nest, value, name)}
+
+
+def matched(nest: Any, value: Any, name: str, extras: bool = False
+            ) -> Iterator[Tuple[str, Any, Any]]:
+  """Yields the name, the spec and the value of each leaf of a nest of specs.
+
+  Raises `Refused` where the value has another structure; with `extras`, dictionaries
+  may have further entries, which are left out.
+  """
   parts = _children(nest)
   if parts is None:
-    return {name: (array or _array)(nest, value, name)}
-  if _is_list(nest) or array and isinstance(nest, tuple):
+    yield name, nest, value
+    return
+  if _is_list(nest) or isinstance(value, tuple):
     if not isinstance(value, (tuple, list)) or len(value) != len(parts):
       raise Refused(f'{name}: expected an array of {len(parts)} values')
     value = dict(zip(parts, value))
-  keys(value, name, parts, value if array else ())
-  arrays = {}
+  keys(value, name, parts, value if extras else ())
   for key, part in parts.items():
-    arrays |= read(part, value[key], f'{name}/{key}', array)
-  return arrays
+    yield from matched(part, value[key], f'{name}/{key}', extras)
 
 
 def keys(value: Any, name: str, required: Collection[str],
@@ -136,11 +144,7 @@ def cast(spec: Any, array: np.ndarray, name: str) -> np.ndarray:
 
 def write(nest: Any, arrays: Mapping[str, np.ndarray], name: str) -> Any:
   """Inverts `read`, for `json.dumps`; numbers that are NaN or infinite become None."""
-  parts = _children(nest)
-  if parts is None:
-    return _plain(arrays[name])
-  values = {key: write(part, arrays, f'{name}/{key}') for key, part in parts.items()}
-  return list(values.values()) if _is_list(nest) else values
+  return _mapped(lambda _, name: _plain(arrays[name]), nest, name)
 
 
 def write_flat(arrays: Mapping[str, np.ndarray]) -> Dict[str, Any]:
@@ -153,16 +157,12 @@ def describe(nest: Any) -> Any:
 
   Bounds that are the same for all elements are one number.
   """
-  parts = _children(nest)
-  if parts is not None:
-    described = {key: describe(part) for key, part in parts.items()}
-    return list(described.values()) if _is_list(nest) else described
-  found = {'shape': list(nest.shape), 'dtype': nest.dtype.name}
-  for bound in 'minimum', 'maximum':
-    value = getattr(nest, bound, None)
-    if value is not None:
-      found[bound] = _bound(value)
-  return found
+  def described(spec, _):
+    bounds = {bound: getattr(spec, bound, None) for bound in ('minimum', 'maximum')}
+    return {'shape': list(spec.shape), 'dtype': spec.dtype.name,
+            **{bound: _bound(x) for bound, x in bounds.items() if x is not None}}
+
+  return _mapped(described, nest, '')
 
 
 def _bound(array: Any) -> Any:

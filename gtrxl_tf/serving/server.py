@@ -19,7 +19,7 @@ import logging
 import pathlib
 import secrets
 import time
-from typing import Any, AsyncIterator, Callable, Dict, List, Optional, Tuple
+from typing import Any, AsyncIterator, Callable, Dict, Optional, Tuple
 
 from aiohttp import web
 import numpy as np
@@ -73,10 +73,10 @@ class Server:
     self._max_batch = max_batch
     self._sessions: Dict[str, _Session] = {}
     self._free = list(range(policy.num_rows))
-    self._waiting: List[Tuple[exported.Turn, asyncio.Future]] = []
+    self._waiting: asyncio.Queue[Tuple[exported.Turn, asyncio.Future]] = asyncio.Queue()
     self._step_began: Optional[float] = None
     self._thread = concurrent.futures.ThreadPoolExecutor(1, 'policy')
-    self._metrics = _Metrics(lambda: len(self._sessions))
+    self._metrics = _Metrics(self._num_sessions)
 
   def app(self) -> web.Application:
     """Makes the application that answers requests."""
@@ -120,55 +120,49 @@ class Server:
     return response
 
   async def _background(self, app: web.Application) -> AsyncIterator[None]:
-    """Takes steps and drops idle sessions while the application runs."""
+    """Takes steps while the application runs."""
     del app
-    self._arrived = asyncio.Event()
-    tasks = [asyncio.create_task(self._take_steps()),
-             asyncio.create_task(self._drop_idle_regularly())]
+    task = asyncio.create_task(self._take_steps())
     yield
-    for task in tasks:
-      task.cancel()
-    await asyncio.gather(*tasks, return_exceptions=True)
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
     self._thread.shutdown()
 
   async def _take_steps(self) -> None:
     loop = asyncio.get_running_loop()
     while True:
-      await self._arrived.wait()
-      self._arrived.clear()
-      while self._waiting:
-        batch = self._waiting[:self._max_batch]
-        del self._waiting[:self._max_batch]
-        turns, futures = zip(*batch)
-        self._step_began = time.monotonic()
-        try:
-          answers = await loop.run_in_executor(self._thread, self._policy.step, turns)
-        except Exception as error:  # pylint: disable=broad-except
-          logging.exception('A step for %d sessions failed', len(turns))
-          failed = json_values.Refused(f'the policy failed: {config.one_line(error)}', 500)
-          answers = [failed] * len(turns)
-        self._metrics.step_seconds.observe(time.monotonic() - self._step_began)
-        self._metrics.batch_size.observe(len(turns))
-        self._step_began = None
-        for future, answer in zip(futures, answers):
-          if future.done():
-            continue
-          if isinstance(answer, Exception):
-            future.set_exception(answer)
+      batch = [await self._waiting.get()]
+      while len(batch) < self._max_batch and not self._waiting.empty():
+        batch.append(self._waiting.get_nowait())
+      turns, futures = zip(*batch)
+      self._step_began = time.monotonic()
+      answers, failed = [None] * len(turns), None
+      try:
+        answers = await loop.run_in_executor(self._thread, self._policy.step, turns)
+      except Exception as error:  # pylint: disable=broad-except
+        logging.exception('A step for %d sessions failed', len(turns))
+        failed = json_values.Refused(f'the policy failed: {config.one_line(error)}', 500)
+      self._metrics.step_seconds.observe(time.monotonic() - self._step_began)
+      self._metrics.batch_size.observe(len(turns))
+      self._step_began = None
+      for future, answer in zip(futures, answers):
+        if not future.done():
+          if failed:
+            future.set_exception(failed)
           else:
             future.set_result(answer)
 
-  async def _drop_idle_regularly(self) -> None:
-    while True:
-      await asyncio.sleep(min(self._idle_seconds / 4, 10))
-      self._drop_idle()
-
-  def _drop_idle(self) -> None:
-    oldest = time.monotonic() - self._idle_seconds
+  def _num_sessions(self) -> int:
+    """Returns how many sessions there are, after it has dropped the idle ones."""
     for name, session in list(self._sessions.items()):
-      if session.used < oldest and not session.is_busy:
+      if self._is_idle(session):
         self._drop(name)
         self._metrics.expired.inc()
+    return len(self._sessions)
+
+  def _is_idle(self, session: _Session) -> bool:
+    return (session.used < time.monotonic() - self._idle_seconds
+            and not session.is_busy)
 
   def _drop(self, name: str) -> None:
     self._free.append(self._sessions.pop(name).row)
@@ -176,7 +170,7 @@ class Server:
   def _session(self, request: web.Request) -> _Session:
     """Returns the session that a path names."""
     session = self._sessions.get(request.match_info['session'])
-    if session is None:
+    if session is None or self._is_idle(session):
       raise json_values.Refused('no such session: it never began, was ended, or was idle '
                                 f'for {self._idle_seconds:g} s', 404)
     if session.is_busy:
@@ -186,9 +180,7 @@ class Server:
 
   async def _begin(self, request: web.Request) -> web.Response:
     del request
-    if not self._free:
-      self._drop_idle()
-    if not self._free:
+    if self._num_sessions() == self._policy.num_rows:
       raise json_values.Refused(
           f'all {self._policy.num_rows} sessions are in use: try again later', 503)
     name = secrets.token_urlsafe(16)
@@ -210,8 +202,7 @@ class Server:
     future = asyncio.get_running_loop().create_future()
     session.is_busy = True
     try:
-      self._waiting.append((turn, future))
-      self._arrived.set()
+      self._waiting.put_nowait((turn, future))
       answer = await future
       session.is_new = False
     finally:

@@ -163,8 +163,7 @@ class ActingTestCase(parameterized.TestCase):
       self.start_server()
     else:
       self.address = replay_testing.memory(self, experiment)
-    self.replay = connection.connect(self.address, experiment.layout)
-    self.channel = self.replay.weights(self.network.variables)
+      self.connect()
     self.publish(step=0)
 
   def start_actor(self):
@@ -181,6 +180,12 @@ class ActingTestCase(parameterized.TestCase):
   def start_server(self):
     self.server = server.serve(self.port, self.experiment.layout)
     self.addCleanup(self.server.stop)
+    self.connect()
+
+  def connect(self):
+    """Connects as a learner does."""
+    self.replay = connection.connect(self.address, self.experiment.layout)
+    self.channel = self.replay.weights(self.network.variables)
 
   def publish(self, step):
     """Publishes weights that are new, and large enough for memory to matter."""
@@ -199,7 +204,7 @@ class ActingTestCase(parameterized.TestCase):
     self.ledger.learner_step = 100
     def lost():
       return time.time() > deadline or not self.thread.is_alive()
-    queue = self.replay.queue(1, self.ledger, lost, 60)
+    queue = self.replay.queue(1, self.ledger)
     try:
       queue.connect()
       while (batch := queue.next(lost)) is not None:
@@ -232,6 +237,6 @@ class ActingTestCase(parameterized.TestCase):
       self.assert_learner_agrees(batch)
       steps.append(batch.target_step.numpy().item())
     time.sleep(0.3)
-    queue = self.replay.queue(1, self.ledger, lambda: False, 60)
+    queue = self.replay.queue(1, self.ledger)
     self.assertEqual(queue.length(), 0)
     return steps

@@ -10,8 +10,8 @@ import numpy as np
 import tree
 
 from gtrxl_tf import environments
-from gtrxl_tf.replay import connection
 from gtrxl_tf.replay import mapped
+from gtrxl_tf.replay import reverb_client
 from gtrxl_tf.replay import server_lost
 from gtrxl_tf.settings import config
 from gtrxl_tf.settings import differences
@@ -62,8 +62,8 @@ class _Actor:
           f'no inference server, but something else answers at {address}: {magic}')
     told = json.loads(inference_call.receive(self._socket, length))
     if settings is not None and told['settings']:
-      connection.compare(f'the inference server at {address}', settings,
-                         differences.from_json(told['settings']))
+      reverb_client.compare(f'the inference server at {address}', settings,
+                            differences.from_json(told['settings']))
     if told['refused']:
       raise config.ConfigError(told['refused'])
     if told['busy']:

@@ -18,7 +18,7 @@ from gtrxl_tf.agents import vmpo
 from gtrxl_tf.environments import t_maze
 from gtrxl_tf.networks import actor_critic
 from gtrxl_tf.networks import torsos
-from gtrxl_tf.replay import unroll_queue
+from gtrxl_tf.replay import unroll
 from gtrxl_tf.settings import config
 from gtrxl_tf.settings import seeds
 from gtrxl_tf.training import experiment as base
@@ -290,11 +290,9 @@ class ExperimentTest(parameterized.TestCase):
       experiment = _experiment(core)
       agent = experiment.make_agent()
       blank = experiment.make_batch(agent)
-      item = tf.nest.map_structure(
-          lambda x: tf.zeros((1, *x.shape), x.dtype), experiment.unroll_signature())
       tf.nest.map_structure(
           lambda x, y: self.assertEqual((x.shape[1:], x.dtype), (y.shape[1:], y.dtype)),
-          blank, unroll_queue._batch_first(item))  # pylint: disable=protected-access
+          blank, unroll.batch_spec(experiment.unroll_signature(), 1))
       loss, _ = agent.loss(blank)
       self.assertTrue(np.isfinite(loss))
 

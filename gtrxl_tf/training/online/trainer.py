@@ -101,8 +101,7 @@ class OnlineTrainer(trainer.Trainer):
     self._unrolls_seen = 0
     self._watchdog = watchdog.Watchdog(experiment.stall_seconds, self._describe)
     self._queue = self._replay.queue(
-        experiment.new_items // num_workers, self._ledger, self._asked_to_stop,
-        experiment.stall_seconds)
+        experiment.new_items // num_workers, self._ledger)
     self._table = None
     if experiment.replay:
       path = process.folder.replay / 'prioritized'
@@ -176,7 +175,7 @@ class OnlineTrainer(trainer.Trainer):
           batch = self._next_batch()
           self._idle += time.monotonic() - waiting
           if batch is None:
-            break  # It should stop, or a restarted server is to be checked.
+            break
           backoff.reset()
           self._progress.assign(self._steps / self._experiment.environment_steps)
           if self._newest:
@@ -192,7 +191,6 @@ class OnlineTrainer(trainer.Trainer):
   def _connect(self) -> None:
     """Gives the server weights to act with, and connects to its queue."""
     self._replay.check(self._experiment.settings)
-    self._queue.abandon()
     self._channel = self._make_channel()
     self._publish()
     self._queue.connect(self._channel if self._is_chief else None)
@@ -215,7 +213,7 @@ class OnlineTrainer(trainer.Trainer):
     return self._replay.weights(self._agent.acting_network.variables)
 
   def _next_batch(self) -> Any:
-    """Returns the next batch; None if it should stop or reconnect."""
+    """Returns the next batch; None if it should stop."""
     batch = self._queue.next(self._alive_or_stop)
     while self._table and batch is not None:
       self._table.add(batch)
@@ -247,8 +245,8 @@ class OnlineTrainer(trainer.Trainer):
   def _publish(self, finished: bool = False) -> None:
     if self._agent.from_replay:  # The network that learns acts, refreshed or not.
       self._published_step = self.step
-    if self._is_chief and self._channel.publish(self._published_step, finished):
-      self._queue.abandon()  # The server was restarted, perhaps with other settings.
+    if self._is_chief:
+      self._channel.publish(self._published_step, finished)
 
   def _between_steps(self, logs: bool) -> None:
     self._watchdog.progress()

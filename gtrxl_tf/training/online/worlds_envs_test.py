@@ -7,7 +7,6 @@ in no package index.
 import contextlib
 import functools
 import gc
-import itertools
 import threading
 
 from absl.testing import absltest
@@ -25,8 +24,6 @@ from gtrxl_tf.networks import torsos
 from gtrxl_tf.replay import connection
 from gtrxl_tf.replay import server as server_lib
 from gtrxl_tf.replay import staleness
-from gtrxl_tf.replay import unroll_queue
-from gtrxl_tf.replay import weights
 from gtrxl_tf.settings import config
 from gtrxl_tf.training.online import actor
 from gtrxl_tf.training.online import experiment as experiment_lib
@@ -94,7 +91,8 @@ class WorldsTest(parameterized.TestCase):
     server = server_lib.serve(port, experiment.layout)
     self.addCleanup(server.stop)
     address = f'localhost:{port}'
-    weights.WeightsChannel(address, network.variables).publish(0)
+    replay = connection.connect(address, experiment.layout)
+    replay.weights(network.variables).publish(0)
     stop = threading.Event()
     # Made in the thread that acts, because OpenGL contexts belong to threads.
     thread = threading.Thread(
@@ -107,9 +105,10 @@ class WorldsTest(parameterized.TestCase):
     self.addCleanup(stop.set)
 
     ledger = staleness.Ledger(max_age=10)
-    batches = unroll_queue.unrolls(address, 1, ledger, lambda: not thread.is_alive())
-    for batch in itertools.takewhile(
-        lambda _: ledger.environment_steps < _STEPS, batches):
+    queue = replay.queue(1, ledger)
+    queue.connect()
+    while ledger.environment_steps < _STEPS:
+      batch = queue.next(lambda: not thread.is_alive())
       self.assertTrue(np.isfinite(batch.reward).all())
     return ledger
 
