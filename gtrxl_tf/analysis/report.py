@@ -28,8 +28,8 @@ import tree
 
 from gtrxl_tf import environments
 from gtrxl_tf import files
+from gtrxl_tf.analysis import attention
 from gtrxl_tf.analysis import films
-from gtrxl_tf.analysis import run_attention
 from gtrxl_tf.analysis import runs as runs_lib
 from gtrxl_tf.launch import prepare
 from gtrxl_tf.settings import config
@@ -223,7 +223,7 @@ def _recurrence(experiment: experiment_lib.Experiment, folder: run_folder.RunFol
   text = _paragraph('The policy learns while it acts: the curves above show its learning '
                     'processes, in place of films.')
   try:
-    curve = run_attention.recurrence_curve(experiment, folder)
+    curve = attention.recurrence_curve(experiment, folder)
   except config.ConfigError as error:
     return text + _paragraph(f'Its attention to earlier segments is not drawn: {error}')
   return text + _figure(
@@ -241,14 +241,14 @@ def _films(experiment: experiment_lib.Experiment, folder: run_folder.RunFolder, 
   for film in True, False:
     try:
       episodes = episodes or films.play(
-          experiment, policy, count, film, most_steps=run_attention.MOST_STEPS)
+          experiment, policy, count, film, most_steps=attention.MOST_STEPS)
     except films.CannotDraw:
       sentences.append(
           f'{experiment.environment_name} cannot draw itself: expected a method render(), '
           'or an image that the agent observes.')
   weights: List[Any] = [None] * count
   try:
-    weights = [run_attention.by_step(network, policy, x) for x in episodes]
+    weights = [attention.of_episode(network, policy, x) for x in episodes]
     sentences.append(_EXPLAINED)
   except config.ConfigError as error:
     sentences.append(f'Attention is not shown: {error}.')

@@ -49,42 +49,38 @@ def find(name: str, beside: Optional[pathlib.Path] = None) -> pathlib.Path:
       `numpad_2x2_cpu.gin`, if only one file has it.
     beside: a folder in which to look first.
   """
-  for folder in [beside, pathlib.Path()] if beside else [pathlib.Path()]:
+  for folder in [beside or pathlib.Path(), pathlib.Path()]:
     if os.path.exists(folder / name):
       return folder / name
-  path = pathlib.Path(name)
-  parts = path.parts[1:] if path.parts[:1] == ('gin',) else path.parts
-  known = {x.relative_to(FOLDER).parts: x for x in sorted(FOLDER.rglob('*.gin'))}
-  if parts in known:
-    return known[parts]
-  found = [x for x in known if parts and x[-len(parts):] == parts]
+  known = {str(x.relative_to(FOLDER)): x for x in sorted(FOLDER.rglob('*.gin'))}
+  inner = name.removeprefix('gin/')
+  found = [inner] if inner in known else [x for x in known if x.endswith(f'/{inner}')]
   if len(found) == 1:
     return known[found[0]]
   if found:
     raise ValueError(f'{name}: several gin files of this library have this name: '
-                     f'expected one of {", ".join(map("/".join, found))}')
+                     f'expected one of {", ".join(found)}')
   # As a user would type them: files beside the missing one, then those of the library.
-  names = [*map(str, sorted(path.parent.glob('*.gin'))), *map('/'.join, known)]
+  names = [*map(str, sorted(pathlib.Path(name).parent.glob('*.gin'))), *known]
   raise ValueError(f'{name}: no such gin file, neither at this path nor in this library'
-                   f'{suggestions.for_file(path.stem, names)}')
+                   f'{suggestions.for_file(name, names)}')
 
 
-def header(always: bool = False) -> str:
-  """Returns a comment with the folders of imported modules, for a text of settings.
+def header() -> str:
+  """Returns comments for a text of settings, which `parse` and `edited` read again."""
+  return ''.join(f'{mark}{json.dumps(value)}\n' for mark, value in (
+      (_FOLDERS, _folders), (_DEFINED, _defined)) if value)
 
-  Settings that begin with it and are not in a file do not import from the working folder.
 
-  Args:
-    always: whether the comment is also made if there are no such folders.
-  """
-  text = f'{_FOLDERS}{json.dumps(_folders)}\n' if _folders or always else ''
-  return text + (f'{_DEFINED}{json.dumps(_defined)}\n' if _defined else '')
+def _recorded(text: str, mark: str) -> Any:
+  """Returns what the `header` of a text has after a mark; () if it has none."""
+  found = re.search(f'^{mark}(.*)$', text, re.MULTILINE)
+  return json.loads(found[1]) if found else ()
 
 
 def edited(text: str) -> List[str]:
   """Returns the names whose code has changed since a text's `header` was made."""
-  found = re.search(f'^{_DEFINED}(.*)$', text, re.MULTILINE)
-  before = json.loads(found[1]) if found else {}
+  before = dict(_recorded(text, _DEFINED))
   return [name for name, code in _defined.items() if before.get(name, code) != code]
 
 
@@ -143,12 +139,6 @@ def own_gin() -> Iterator[None]:
     state._set_config_is_locked(locked)
     _defined.clear()
     _defined.update(before_defined)
-
-
-def _recorded_folders(text: str) -> List[str]:
-  """Returns the folders that the `header` of a text names."""
-  first, _, _ = text.partition('\n')
-  return json.loads(first.removeprefix(_FOLDERS)) if first.startswith(_FOLDERS) else []
 
 
 def _import(module: str, folders: Sequence[str]) -> None:
@@ -237,28 +227,23 @@ class Reader(gin.config.ParserDelegate):
         for name in sorted(self._set['settings'] - self._set['files'] - self._macros):
           raise ValueError(f'nothing uses the macro {name}'
                            f'{suggestions.for_macro(name, self._set["files"])}')
+      for name in sorted(self._macros.difference(*self._set.values())):
+        raise ValueError(f'%{name} is used, and nothing is bound to it')
+      gin.finalize()
     except errors.ConfigError:
       raise
     except (ValueError, OSError) as error:
       raise errors.ConfigError(errors.one_line(error)) from error
-    try:
-      gin.finalize()
-    except ValueError as error:
-      text = errors.one_line(error)
-      for macro in sorted(self._macros):
-        try:
-          gin.query_parameter(f'%{macro}')
-        except ValueError:
-          text = f'%{macro} is used, and nothing is bound to it'
-      raise errors.ConfigError(text) from error
 
   def configurable_reference(self, scoped_name: str, evaluate: bool) -> Any:
     self._require(scoped_name.rpartition('/')[2])
     return super().configurable_reference(scoped_name, evaluate)
 
   def macro(self, name: str) -> Any:
-    self._macros.add(name)
-    return super().macro(name)
+    reference = super().macro(name)
+    if reference.selector == 'gin.macro':  # Otherwise it is a constant of a module.
+      self._macros.add(name)
+    return reference
 
   def _read_file(self, name: str) -> None:
     path = find(name, self._opened[-1].parent if self._opened else None)
@@ -276,11 +261,8 @@ class Reader(gin.config.ParserDelegate):
   def _read(self, text: str) -> None:
     """Reads the text of the last opened file, or single settings."""
     path = self._opened[-1] if self._opened else None
-    folders = _recorded_folders(text)
-    if path:
-      folders.insert(0, str(path.parent.absolute()))
-    elif not text.startswith(_FOLDERS):
-      folders.insert(0, os.getcwd())
+    recorded = _recorded(text, _FOLDERS)
+    folders = [path.parent.absolute(), *recorded] if path else [*recorded, os.getcwd()]
     def place(line):
       return f' ({path}, line {line})' if path else ''
     statement = parser = None

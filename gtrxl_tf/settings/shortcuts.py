@@ -46,7 +46,7 @@ def gin(environment: Any, core: Any = None, agent: Any = None,
   made.append(f'{setting} = {_text(value, made)}')
   core = core or ('rate' if dataset else 'gtrxl')
   if isinstance(core, str):
-    files.append(_file('core', core, _OF_MODELS if dataset else 'cores'))
+    files.append(f'{_OF_MODELS if dataset else "cores"}/{core}.gin')
   else:
     owner = 'DecisionNetwork' if dataset else 'ActorCritic'
     made.append(f'{owner}.core = {_text(core, made)}'
@@ -87,14 +87,6 @@ def lines(settings: Mapping[str, Any]) -> List[str]:
   for name, value in settings.items():
     made.append(f'{name} = {_text(value, made)}')
   return made
-
-
-def _file(what: str, name: str, folder: str) -> str:
-  """Returns the gin file of a name in one of the library's folders."""
-  known = sorted(path.stem for path in (gin_files.FOLDER / folder).glob('*.gin'))
-  if name not in known:
-    raise config.ConfigError(f'{what} = {name!r}: expected one of {", ".join(known)}')
-  return f'{folder}/{name}.gin'
 
 
 def _text(value: Any, lines: List[str]) -> str:
