@@ -24,7 +24,7 @@ def main() -> None:
   from gtrxl_tf import files
   from gtrxl_tf.analysis import claim_pictures
   from gtrxl_tf.analysis import claims
-  from gtrxl_tf.analysis import comparison_plots
+  from gtrxl_tf.analysis import comparison
   from gtrxl_tf.analysis import runs
   from gtrxl_tf.settings import config
 
@@ -33,7 +33,7 @@ def main() -> None:
   try:
     for path in map(pathlib.Path, _INDEX.value):
       title = path.stem.replace('_', ' ').capitalize()
-      _, pictures = comparison_plots.write(runs.read(path), path.parent, title, path.stem)
+      _, pictures = comparison.write(runs.read(path), path.parent, title, path.stem)
       print(path.with_suffix('.md'), *pictures, sep='\n')
     for path in map(pathlib.Path, _CLAIMS.value):
       book = claims.Book(path)

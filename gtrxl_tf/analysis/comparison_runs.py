@@ -11,7 +11,7 @@ from typing import Dict, List, NamedTuple, Optional, Sequence, Union
 import gin
 
 from gtrxl_tf import files
-from gtrxl_tf.analysis import comparison_plots
+from gtrxl_tf.analysis import comparison
 from gtrxl_tf.analysis import models as variants
 from gtrxl_tf.analysis import runs as runs_lib
 from gtrxl_tf.launch import prepare
@@ -184,7 +184,7 @@ class Comparison:
     if not index.points:
       return f'No runs in {self._root}.'
     runs_lib.write(self._root / _INDEX, index)
-    text, pictures = comparison_plots.write(index, self._root, self._root.name)
+    text, pictures = comparison.write(index, self._root, self._root.name)
     return text + ''.join(f'\nPicture: {path}' for path in pictures)
 
   def _read(self, run: _Run) -> Optional[runs_lib.Run]:

@@ -29,6 +29,7 @@ import tree
 from gtrxl_tf import environments
 from gtrxl_tf import files
 from gtrxl_tf.analysis import attention
+from gtrxl_tf.analysis import comparison
 from gtrxl_tf.analysis import films
 from gtrxl_tf.analysis import runs as runs_lib
 from gtrxl_tf.launch import prepare
@@ -154,13 +155,11 @@ def write(roots: Sequence[str], output: Optional[str] = None, num_episodes: int 
 def _labels(roots: Sequence[str]) -> Dict[str, str]:
   """Returns folders by labels: each run's path, without what all of them share."""
   paths = {os.path.realpath(root): root for root in roots}
-  if len(paths) > 1:
-    shared = os.path.commonpath(paths)
-    return {os.path.relpath(path, shared): root for path, root in paths.items()}
-  (path, root), = paths.items()
-  names = pathlib.Path(path).parts
-  # The model of a comparison is the folder above.
-  return {'/'.join(names[-2 if names[-1].startswith('seed_') else -1:]): root}
+  shared = os.path.commonpath(paths)
+  if len(paths) == 1:  # The model of a comparison is the folder above.
+    folder, name = os.path.split(shared)
+    shared = os.path.dirname(folder) if name.startswith('seed_') else folder
+  return {os.path.relpath(path, shared): root for path, root in paths.items()}
 
 
 def _read(label: str, folder: run_folder.RunFolder, num_episodes: int) -> _Run:
@@ -227,8 +226,8 @@ def _recurrence(experiment: experiment_lib.Experiment, folder: run_folder.RunFol
   except config.ConfigError as error:
     return text + _paragraph(f'Its attention to earlier segments is not drawn: {error}')
   return text + _figure(
-      _drawn(history_curves.draw, {'policy': curve}, '', None,
-                            'share of attention to the recurrence'),
+      _drawn(lambda title, path: history_curves.draw(
+          path, {'policy': curve}, title, measure='share of attention to the recurrence')),
       'The share of its attention that goes to earlier segments, as a mean over layers, '
       'heads and tasks')
 
@@ -349,39 +348,44 @@ def _number(value: Optional[float]) -> str:
 
 
 def _curves(runs: Sequence[_Run]) -> str:
-  """Draws the return over steps and time, learning processes, and other metrics."""
-  rows = {run.label: run.found.metrics for run in runs if run.found.metrics}
-  if not rows:
+  """Draws the curves of a comparison, and panels of other metrics."""
+  begun = [run for run in runs if run.found.metrics]
+  if not begun:
     return _paragraph('There are no metrics yet.')
-  columns = [set(x[0]) for x in rows.values()]
-  shared = set.intersection(*columns)
-  main = {label: [[{name: row[name] for name in shared} for row in x]]
-          for label, x in rows.items()}
-  informed, random = (_shared(x) for x in (
-      [run.informed for run in runs], [run.random for run in runs]))
-  lines = {'random actions': random} if random is not None and (
-      curves.measure_column(main) == 'return') else {}
-  processes = {run.label: [run.found.processes['policy']]
-               for run in runs if run.found.processes}
-  sources = [run.found.processes['source'] for run in runs if run.found.processes]
-  if sources:
-    processes['source'] = sources[:1]
-  more = [lambda panel: history_curves.plot(panel, processes, informed)] * bool(processes)
-  picture = _drawn(curves.draw, main, '', informed, more, lines)
-  text = _figure(picture, 'Learning curves over steps and time')
-  panels = {}
+  columns = [set(run.found.metrics[0]) for run in begun]
+  shared = set.intersection(*columns)  # Runs of several kinds have others, too.
+  random = _shared([run.random for run in runs])
+  point = runs_lib.Point(
+      '', [run.found._replace(model=run.label, metrics=[
+          {name: row[name] for name in shared} for row in run.found.metrics])
+           for run in begun],
+      _shared([run.informed for run in runs]),
+      lines={} if random is None else {'return': {'random actions': random}})
+  text = _figure(_drawn(comparison.draw_curves, runs_lib.Index('', '', None, [point])),
+                 'Learning curves over steps and time')
+  rows = {run.label: run.found.metrics for run in begun}
+  panels = []
   for pattern in _COLUMNS:
     names = sorted({x for names in columns for x in names if re.fullmatch(pattern, x)})
-    panels.update({
-        name: re.sub('kl_(.*)_over_bound', r'KL/bound (\1)', name).replace(
-            '_per_second', ' per second').replace('_', ' ')
-        for name in names[:_MOST_PANELS]
-        if any(_last(x, name) is not None for x in rows.values())})
+    panels += [functools.partial(_plot_metric, rows, point.steps, name)
+               for name in names[:_MOST_PANELS]
+               if any(_last(x, name) is not None for x in rows.values())]
   if panels:
-    picture = _drawn(
-        _draw_metrics, rows, curves.steps_column(main), panels)
-    text += '<h3>Other metrics</h3>' + _figure(picture, 'Columns of metrics.csv')
+    panels += [None] * (-len(panels) % _MOST_BESIDE)
+    grid = [panels[i:i + _MOST_BESIDE] for i in range(0, len(panels), _MOST_BESIDE)]
+    text += '<h3>Other metrics</h3>' + _figure(_drawn(
+        functools.partial(comparison.draw_panels, grid,
+                          figsize=(5 * _MOST_BESIDE, 2.9 * len(grid) + 0.4))),
+        'Columns of metrics.csv')
   return text
+
+
+def _plot_metric(rows: Mapping[str, curves.Rows], column: str, name: str, panel: Any) -> None:
+  """Plots a column of `metrics.csv` against another."""
+  curves.plot(panel, {label: [x] for label, x in rows.items()}, column, measure=name)
+  title = re.sub('kl_(.*)_over_bound', r'KL/bound (\1)', name)
+  panel.set_title(title.replace('_per_second', ' per second').replace('_', ' '),
+                  loc='left', fontsize='medium')
 
 
 def _shared(values: Sequence[Optional[float]]) -> Optional[float]:
@@ -442,30 +446,15 @@ def _figure(address: str, caption: str) -> str:
 
 
 def _drawn(draw: Callable[..., None], *args: Any) -> str:
-  """Returns what `draw(path, *args)` draws, as SVG."""
+  """Returns what `draw(*args, title, path)` draws, as SVG without a title."""
   with tempfile.TemporaryDirectory() as folder:
     path = pathlib.Path(folder) / 'picture.svg'
-    draw(path, *args)
+    draw(*args, '', path)
     return _address('svg+xml', path.read_bytes())
 
 
 def _address(kind: str, content: bytes) -> str:
   return f'data:image/{kind};base64,{base64.b64encode(content).decode()}'
-
-
-def _draw_metrics(path: pathlib.Path, runs: Mapping[str, curves.Rows], column: str,
-                 panels: Mapping[str, str]) -> None:
-  """Draws columns of `metrics.csv` against another; `panels` are titles by column."""
-  num_rows = -(-len(panels) // _MOST_BESIDE)
-  figure, axes = curves.pyplot().subplots(
-      num_rows, _MOST_BESIDE, figsize=(5 * _MOST_BESIDE, 2.9 * num_rows + 0.4), squeeze=False,
-      layout='constrained')
-  for panel in axes.flat[len(panels):]:
-    panel.remove()
-  for panel, (name, title) in zip(axes.flat, panels.items()):
-    curves.plot(panel, {label: [rows] for label, rows in runs.items()}, column, measure=name)
-    panel.set_title(title, loc='left', fontsize='medium')
-  curves.save(figure, path, '')
 
 
 def animation(episode: films.Episode, weights: Optional[np.ndarray],

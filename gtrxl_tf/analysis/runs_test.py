@@ -8,7 +8,6 @@ import pytest
 
 from gtrxl_tf import files
 from gtrxl_tf.analysis import comparison
-from gtrxl_tf.analysis import comparison_plots
 from gtrxl_tf.analysis import runs as runs_lib
 
 
@@ -108,7 +107,7 @@ class FiguresTest(absltest.TestCase):
   def _write(self, index):
     runs_lib.write(self.folder / 'depth.jsonl', index)
     read = runs_lib.read(self.folder / 'depth.jsonl')
-    return comparison_plots.write(read, self.folder, 'Depth', 'depth')[1]
+    return comparison.write(read, self.folder, 'Depth', 'depth')[1]
 
   @pytest.mark.long
   def test_pictures_are_the_same_each_time(self):
