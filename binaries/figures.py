@@ -22,7 +22,6 @@ _CLAIMS = flags.DEFINE_multi_string('claims', [], 'A table of claims.')
 def main() -> None:
   # pylint: disable=import-outside-toplevel
   from gtrxl_tf import files
-  from gtrxl_tf.analysis import claim_pictures
   from gtrxl_tf.analysis import claims
   from gtrxl_tf.analysis import comparison
   from gtrxl_tf.analysis import runs
@@ -41,7 +40,7 @@ def main() -> None:
         files.write_atomically(page, text)
         print(page)
       for name in book.pictures:
-        claim_pictures.draw(book, name, path.with_name(f'{name}.png'))
+        claims.draw(book, name, path.with_name(f'{name}.png'))
   except (config.ConfigError, files.DamagedFile, OSError) as error:
     sys.exit(f'Not drawn: {error}')
 
