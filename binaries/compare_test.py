@@ -4,7 +4,6 @@ import contextlib
 import io
 import pathlib
 import shlex
-import shutil
 
 from absl.testing import absltest
 from absl.testing import flagsaver
@@ -253,14 +252,6 @@ class CompareTest(absltest.TestCase):
     self.enter_context(absltest.mock.patch.object(_MadeUpRun, 'end', fail))
     with self.assertRaisesRegex(SystemExit, 'Stopped: the run in .* failed: Stopped: no'):
       self._compare(jobs=2)
-
-  @pytest.mark.medium
-  def test_runs_whose_folders_are_gone_stay_in_reports(self):
-    self._compare(seeds=1)
-    self._write_settings()
-    shutil.rmtree(self.root / 'lstm')
-    self._compare(seeds=1, only_report=True)
-    self.assertLen(self._cells('lstm | 0'), 1)
 
   def test_the_seed_is_set_by_its_own_flag(self):
     self._assert_refused('Experiment.seed differs .*: expected --seeds and --first_seed',

@@ -10,7 +10,6 @@ from typing import Dict, List, NamedTuple, Optional, Sequence, Union
 
 import gin
 
-from gtrxl_tf import files
 from gtrxl_tf.analysis import comparison
 from gtrxl_tf.analysis import models as variants
 from gtrxl_tf.analysis import runs as runs_lib
@@ -23,7 +22,6 @@ from gtrxl_tf.settings import differences
 from gtrxl_tf.training import run_folder
 from gtrxl_tf.training import tensorboard
 
-_INDEX = 'runs.jsonl'
 _SECONDS_BETWEEN_LOOKS = 0.2  # How often it checks whether a run has ended.
 
 
@@ -73,7 +71,6 @@ class Comparison:
         for seed in seeds for point in points for model in self._models]
     if not only_report:
       _check_has_effect({'Experiment.seed'} & differences.names('\n'.join(gin_bindings)))
-    self._before = self._indexed()
     # The points without runs.
     self._points = [self._prepare(point, not only_report) for point in points]
 
@@ -174,35 +171,20 @@ class Comparison:
   def report(self) -> str:
     """Writes tables and pictures of all runs that have begun; returns the tables."""
     models = list(self._models)  # Each has its seeds together.
-    read = [(run, self._read(run)) for run in sorted(
-        self._runs, key=lambda run: models.index(run.model))]
-    points = [point._replace(runs=[
-        found for run, found in read if found and run.point.value == point.value])
-              for point in self._points]
-    index = runs_lib.Index(self._command, runs_lib.version(), self._setting,
-                           [point for point in points if point.runs])
+    begun: Dict[str, List[runs_lib.Run]] = {point.value: [] for point in self._points}
+    for run in sorted(self._runs, key=lambda run: models.index(run.model)):
+      found = runs_lib.read_folder(run.folder, run.model, run.seed)
+      if found.metrics or found.evaluation or found.diverged:
+        begun[run.point.value].append(found)
+    index = runs_lib.Index(
+        self._command, runs_lib.version(), self._setting,
+        [point._replace(runs=begun[point.value]) for point in self._points
+         if begun[point.value]])
     if not index.points:
       return f'No runs in {self._root}.'
-    runs_lib.write(self._root / _INDEX, index)
+    runs_lib.write(self._root / 'runs.jsonl', index)
     text, pictures = comparison.write(index, self._root, self._root.name)
     return text + ''.join(f'\nPicture: {path}' for path in pictures)
-
-  def _read(self, run: _Run) -> Optional[runs_lib.Run]:
-    """Returns a run if it has begun, even if its folder is gone."""
-    if not run.folder.root.exists():
-      return self._before.get(run.folder.root)
-    found = runs_lib.read_folder(run.folder, run.model, run.seed)
-    return found if found.metrics or found.evaluation or found.diverged else None
-
-  def _indexed(self) -> Dict[pathlib.Path, runs_lib.Run]:
-    """Returns the runs of the last report by their folders."""
-    try:
-      index = runs_lib.read(self._root / _INDEX)
-    except (FileNotFoundError, files.DamagedFile):  # None yet, or that of an old version.
-      return {}
-    named = '' if index.setting in (None, 'experiment') else f'{index.setting}='
-    return {self._root / f'{named}{point.value}' / run.model / f'seed_{run.seed}': run
-            for point in index.points for run in point.runs}
 
 
 def _check_earlier(runs: Sequence[_Run]) -> None:

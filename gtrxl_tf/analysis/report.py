@@ -111,8 +111,7 @@ class _Run(NamedTuple):
   folder: run_folder.RunFolder
   found: runs_lib.Run
   settings: differences.Settings
-  environment: str  # Empty if the experiment cannot be made here.
-  tasks: List[str]
+  experiment: Optional[experiment_lib.Experiment]  # None if it cannot be made here.
   informed: Optional[float]
   random: Optional[float]
   episodes: str
@@ -167,11 +166,10 @@ def _read(label: str, folder: run_folder.RunFolder, num_episodes: int) -> _Run:
   try:
     found = runs_lib.read_folder(folder)
     gin.clear_config()
-    informed, tasks, environment, episodes = None, [], '', ''
+    experiment, informed, episodes = None, None, ''
     random = _last(found.metrics, 'random_return')
     try:
       experiment = prepare.prepare([str(folder.config)], [], check=False)
-      environment, tasks = experiment.environment_name, experiment.task_names
       informed = experiment.informed_return()
       if informed is not None and random is None and not experiment.learns_while_acting:
         random = _random_return(experiment)
@@ -184,7 +182,7 @@ def _read(label: str, folder: run_folder.RunFolder, num_episodes: int) -> _Run:
     settings = differences.parse(found.config)
   except (config.ConfigError, UnicodeDecodeError) as error:
     raise config.ConfigError(f'{folder.config}: {error}') from error
-  return _Run(label, folder, found, settings, environment, tasks, informed, random, episodes)
+  return _Run(label, folder, found, settings, experiment, informed, random, episodes)
 
 
 def _random_return(experiment: experiment_lib.Experiment) -> float:
@@ -271,7 +269,7 @@ def _caption(number: int, episode: films.Episode, task: str) -> str:
 
 def _facts(run: _Run) -> Dict[str, str]:
   """Returns facts about a run, by their names; those that are not known are empty."""
-  folder, last = run.folder, dict(*run.found.metrics[-1:])
+  folder, made, last = run.folder, run.experiment, dict(*run.found.metrics[-1:])
   stamp: Dict[str, str] = {}
   with contextlib.suppress(files.DamagedFile):  # The run may have no checkpoint.
     stamp = checkpoints.read_stamp(folder.checkpoints)
@@ -282,18 +280,15 @@ def _facts(run: _Run) -> Dict[str, str]:
   times = [x.stat().st_mtime for x in (folder.done, folder.diverged, folder.metrics)
            if x.exists()]
 
-  def setting(pattern: str) -> str:
-    names = [x for x in run.settings if re.fullmatch(pattern, x)]
-    return run.settings[names[0]].strip('@()') if names else ''
-
   def count(column: str) -> str:
     return f'{last[column]:,.0f}' if column in last else ''
 
   return {
-      'kind': stamp.get('kind') or setting(r'train\.experiment'),
-      'environment': run.environment or setting(r'Experiment\.environment|.*\.family'),
-      'core': setting(r'\w+\.core'),
-      'seed': setting(r'Experiment\.seed') or '0',
+      'kind': made.kind if made else '',
+      'environment': made.environment_name if made else '',
+      'core': next((value.strip('@()') for name, value in run.settings.items()
+                    if name.endswith('.core')), ''),
+      'seed': run.settings.get('Experiment.seed', '0'),
       'ended': ended,
       'last change': time.strftime('%Y-%m-%d %H:%M %Z', time.localtime(times[0]))
                      if times else '',
@@ -319,7 +314,8 @@ def _results(runs: Sequence[_Run]) -> str:
         'source': _number(_last(metrics, 'source_return'))})
     tasks = sorted({int(row['task']) for row in played})
     for task in tasks if len(tasks) > 1 else []:
-      name = run.tasks[task] if task < len(run.tasks) else task
+      names = run.experiment.task_names if run.experiment else []
+      name = names[task] if task < len(names) else task
       rows.append({'run': f'{run.label}, task {name}',
                    **_result([row for row in played if row['task'] == task])})
   columns = [x for x in dict.fromkeys(y for row in rows for y in row)

@@ -18,7 +18,6 @@ import re
 import sys
 import sysconfig
 import tokenize
-import types
 from typing import Any, Callable, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple
 import zlib
 
@@ -35,8 +34,9 @@ FOLDER = _LIBRARY / 'gin' if (_LIBRARY / 'gin').is_dir() else _LIBRARY.parent / 
 _FOLDERS = '# Folders of imported modules: '
 _DEFINED = '# Code of what no module defines: '
 
-_modules: Dict[str, types.ModuleType] = {}  # The user's modules, imported so far.
-_folders: List[str] = []  # The folders that they are in.
+# The classes and functions of the user's modules, by name, each with its module's name.
+_own: Dict[str, Tuple[Callable[..., Any], str]] = {}
+_folders: List[str] = []  # The folders that these modules are in.
 _defined: Dict[str, int] = {}  # Checksums of the code of what `define` was given.
 
 
@@ -124,21 +124,19 @@ def _code(value: Any) -> bytes:
 def own_gin() -> Iterator[None]:
   """Gives the context settings of its own; those of the caller's program come back."""
   state = gin.config
-  kept = [state._CONFIG, state._IMPORTS, state._OPERATIVE_CONFIG, state._SINGLETONS]
+  kept = [state._CONFIG, state._IMPORTS, state._OPERATIVE_CONFIG, state._SINGLETONS, _defined]
   before, locked = [copy.copy(x) for x in kept], gin.config_is_locked()
   before[0] = {key: dict(x) for key, x in before[0].items()}
-  before_defined = dict(_defined)
   gin.clear_config()
   _defined.clear()
   try:
     yield
   finally:
     gin.clear_config()
+    _defined.clear()
     for now, then in zip(kept, before):
       now.update(then)
     state._set_config_is_locked(locked)
-    _defined.clear()
-    _defined.update(before_defined)
 
 
 def _import(module: str, folders: Sequence[str]) -> None:
@@ -170,41 +168,20 @@ def _import(module: str, folders: Sequence[str]) -> None:
   installed = map(os.path.realpath, sysconfig.get_paths().values())
   if own and own not in [*installed, *_folders]:
     _folders.append(own)
-  _modules[module] = found
+  for name, x in vars(found).items():
+    if inspect.isclass(x) or inspect.isfunction(x):
+      if x.__module__ == module or name not in _own:
+        _own[name] = x, module
 
 
-def _own_names() -> Dict[str, Any]:
-  """Returns the classes and functions that the user's modules define, by name."""
-  return {name: found for module in _modules.values()
-          for name, found in vars(module).items()
-          if (inspect.isclass(found) or inspect.isfunction(found))
-          and found.__module__ == module.__name__}
-
-
-def _register(name: str) -> None:
-  """Registers the class or function that the user's modules have under a name."""
-  name = name.rpartition('.')[2]
-  for module in _modules.values():
-    found = getattr(module, name, None)
-    if not (inspect.isclass(found) or inspect.isfunction(found)) or _is_known(found):
-      continue
-    if not _is_known(name):
-      gin.external_configurable(found, name=name, module=module.__name__)
-    elif found.__module__ == module.__name__:
-      raise ValueError(f'{module.__name__}.{name}: there is another configurable of '
-                       'this name: expected a name of its own')
-    # Otherwise the module only imports it, and the name means the other configurable.
-
-
-def _is_known(target: Any) -> bool:
-  """Returns whether a name, a class or a function is registered with gin."""
+def _configurable(target: Any) -> Any:
+  """Returns what gin has for a name, a class or a function; None if it has nothing."""
   try:
-    gin.get_configurable(target)
+    return gin.get_configurable(target)
+  except KeyError as error:  # Several have the name.
+    raise ValueError(error.args[0]) from error
   except ValueError:
-    return False
-  except KeyError:  # Several configurables have the name.
-    pass
-  return True
+    return None
 
 
 class Reader(gin.config.ParserDelegate):
@@ -302,24 +279,24 @@ class Reader(gin.config.ParserDelegate):
       gin.bind_parameter((macro, 'gin.macro', 'value'), statement.value)
     else:
       scope, name, parameter, value, _ = statement
-      self._require(name)
+      target = self._require(name)
       try:
         gin.bind_parameter((scope, name, parameter), value)
       except ValueError as error:
-        # Gin hides the signature of a class of the user.
-        target = _own_names().get(name.rpartition('.')[2]) or gin.get_configurable(name)
         raise ValueError(
             f"{name.rpartition('.')[2]} doesn't have a parameter named '{parameter}'. "
             f'{suggestions.for_parameter(target, parameter, self._names)}') from error
 
-  def _require(self, name: str) -> None:
-    """Raises a `ValueError` unless exactly one configurable has the name."""
-    _register(name)
-    try:
-      gin.get_configurable(name)
-    except KeyError as error:  # Several configurables have it.
-      raise ValueError(error.args[0]) from error
-    except ValueError as error:
-      names = {*self._names.values(), *_own_names()}
-      raise ValueError(f"No configurable matching '{name}'"
-                       f'{suggestions.for_configurable(name, names)}') from error
+  def _require(self, name: str) -> Callable[..., Any]:
+    """Returns the class or function of a name, and registers it if it is the user's."""
+    short, known = name.rpartition('.')[2], _configurable(name)
+    own, module = _own.get(short, (known, ''))
+    if own is None:
+      raise ValueError(f"No configurable matching '{name}'" + suggestions.for_configurable(
+          name, {*self._names.values(), *_own}))
+    if known is None:
+      gin.external_configurable(own, name=short, module=module)
+    elif own.__module__ == module and _configurable(own) is None:
+      raise ValueError(f'{module}.{short}: there is another configurable of this name: '
+                       'expected a name of its own')
+    return own

@@ -27,17 +27,7 @@ def gin(environment: Any, core: Any = None, agent: Any = None,
         ) -> Tuple[List[str], List[str]]:
   """Returns the gin files of an experiment, and single settings that override them.
 
-  Args:
-    environment: the id of a gymnasium task, as `'CartPole-v1'`; the name of a class in
-      `gtrxl_tf.environments`; or a class, a function or a `functools.partial` that makes
-      a `gymnasium.Env` or a `dm_env.Environment`.
-    core: the name of a file in gin/cores or, with a dataset, in gin/rate/models; or a
-      core, whose arguments are taken as they are, or a callable that makes one; None for
-      `'gtrxl'` or, with a dataset, `'rate'`.
-    agent: `'ppo'`, `'vmpo'` or `'r2d2'`, or an agent's class; None for PPO, and for the
-      model's with a dataset.
-    steps: environment steps or, with a dataset, learner steps; None for the file's.
-    dataset: folder of a dataset, for offline training.
+  The arguments are those of `gtrxl_tf.train`.
   """
   files, made = [_OFFLINE if dataset else _ONLINE], []
   setting, value = 'Experiment.environment', environment
