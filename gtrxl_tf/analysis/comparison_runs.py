@@ -34,11 +34,13 @@ class Interrupted(RunStopped):
 
 
 class _Run(NamedTuple):
-  """A model, a seed, and a point of the sweep."""
-  point: variants.Point
+  """A model, a seed, and a point of the sweep, with their settings but for the seed."""
+  point: str
   model: str
   seed: int
   folder: run_folder.RunFolder
+  gin_files: List[str]
+  bindings: List[str]
 
 
 class Comparison:
@@ -59,37 +61,32 @@ class Comparison:
     prepared, for its environment. The command is for the index.
     """
     self._root = pathlib.Path(root)
-    self._gin_files = gin_files
-    self._gin_bindings = gin_bindings
     self._models = variants.models(models)
     self._command = command
     self._setting = variants.swept(sweep)
     points = variants.sweep(sweep)
     self._runs = [
-        _Run(point, model, seed, run_folder.RunFolder(
-            self._root / point.name / model / f'seed_{seed}'))
-        for seed in seeds for point in points for model in self._models]
+        _Run(point.value, label, seed,
+             run_folder.RunFolder(self._root / point.name / label / f'seed_{seed}'),
+             [*gin_files, *point.gin_files, *model.gin_files],
+             [*gin_bindings, *point.bindings, *model.bindings])
+        for seed in seeds for point in points for label, model in self._models.items()]
     if not only_report:
-      _check_has_effect({'Experiment.seed'} & differences.names('\n'.join(gin_bindings)))
+      _check_has_effect({'Experiment.seed'} & differences.names(gin_bindings))
     # The points without runs.
     self._points = [self._prepare(point, not only_report) for point in points]
 
   def _prepare(self, point: variants.Point, trains: bool) -> runs_lib.Point:
     """Prepares the experiment of each model; they have the same environment."""
-    swept = _names(point.bindings)
-    unused = set(swept)
-    for model in list(self._models)[0 if trains else -1:]:
+    unused = differences.names(point.bindings)
+    for label in list(self._models)[0 if trains else -1:]:
       gin.clear_config()
-      runs = [run for run in self._runs if (run.point, run.model) == (point, model)]
-      experiment = prepare.prepare(*self._settings(runs[0]))
+      runs = [run for run in self._runs if (run.point, run.model) == (point.value, label)]
+      experiment = prepare.prepare(runs[0].gin_files, runs[0].bindings)
       if trains:
         _check_earlier(runs)
-        used = _names([gin.operative_config_str()]) - {'Experiment.seed'}
-        own = _names(self._models[model].bindings)
-        _check_has_effect(own - used)
-        for name in swept & own:
-          raise config.ConfigError(f'{name} is in --sweep and in --models, which '
-                                   'overrides it: expected it in one of them')
+        used = differences.names([gin.operative_config_str()]) - {'Experiment.seed'}
+        _check_has_effect(differences.names(self._models[label].bindings) - used)
         unused -= used
     if trains:
       _check_has_effect(unused)
@@ -97,17 +94,10 @@ class Comparison:
         point.value, [], experiment.informed_return(), experiment.task_names,
         list(experiment.compute_scores([], [])), experiment.reference_lines)
 
-  def _settings(self, run: _Run) -> tuple[List[str], List[str]]:
-    """Returns the gin files and bindings of a run, but for its seed."""
-    model = self._models[run.model]
-    return ([*self._gin_files, *run.point.gin_files, *model.gin_files],
-            [*self._gin_bindings, *run.point.bindings, *model.bindings])
-
   def _flags(self, run: _Run) -> List[str]:
     """Returns the flags of `gtrxl train` for a run."""
-    gin_files, bindings = self._settings(run)
-    return [*(f'--gin_file={file}' for file in gin_files),
-            *(f'--gin_bindings={binding}' for binding in bindings),
+    return [*(f'--gin_file={file}' for file in run.gin_files),
+            *(f'--gin_bindings={binding}' for binding in run.bindings),
             f'--gin_bindings=Experiment.seed = {run.seed}', f'--root_dir={run.folder.root}']
 
   def _unfinished(self) -> List[_Run]:
@@ -158,7 +148,7 @@ class Comparison:
     board = tensorboard.Summaries(run.folder.summaries)
     board.sweep_point({
         'model': run.model, 'seed': run.seed,
-        **({self._setting: run.point.value} if self._setting else {})})
+        **({self._setting: run.point} if self._setting else {})})
     board.flush()
     command = processes.gtrxl('train', *self._flags(run))
     if not to_file:
@@ -175,7 +165,7 @@ class Comparison:
     for run in sorted(self._runs, key=lambda run: models.index(run.model)):
       found = runs_lib.read_folder(run.folder, run.model, run.seed)
       if found.metrics or found.evaluation or found.diverged:
-        begun[run.point.value].append(found)
+        begun[run.point].append(found)
     index = runs_lib.Index(
         self._command, runs_lib.version(), self._setting,
         [point._replace(runs=begun[point.value]) for point in self._points
@@ -205,12 +195,6 @@ def _failure(folder: run_folder.RunFolder, to_file: bool) -> str:
     return f'Stopped: the run in {folder.root} failed.'
   reason = path.read_text(encoding='utf-8', errors='replace').strip().splitlines()[-1:]
   return f'Stopped: the run in {folder.root} failed: {"".join(reason)} ({path})'
-
-
-def _names(texts: Sequence[str]) -> set[str]:
-  """Returns the settings in texts of gin, without the modules of their classes."""
-  parts = (name.rpartition('/') for name in differences.names('\n'.join(texts)))
-  return {scope + slash + '.'.join(name.split('.')[-2:]) for scope, slash, name in parts}
 
 
 def _check_has_effect(unused: set[str]) -> None:

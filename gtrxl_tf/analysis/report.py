@@ -110,7 +110,7 @@ class _Run(NamedTuple):
   label: str
   folder: run_folder.RunFolder
   found: runs_lib.Run
-  settings: differences.Settings
+  settings: differences.Settings  # All that it used, with their defaults.
   experiment: Optional[experiment_lib.Experiment]  # None if it cannot be made here.
   informed: Optional[float]
   random: Optional[float]
@@ -174,12 +174,11 @@ def _read(label: str, folder: run_folder.RunFolder, num_episodes: int) -> _Run:
       if informed is not None and random is None and not experiment.learns_while_acting:
         random = _random_return(experiment)
       if num_episodes:
-        episodes = _episodes(experiment, folder, num_episodes)
+        episodes = (_recurrence(experiment, folder) if experiment.learns_while_acting
+                    else _films(experiment, folder, num_episodes))
     except _ERRORS as error:
-      episodes = _paragraph(
-          f'No episodes were played, because the experiment cannot be made here: {error}')
-    # The modules of all settings are known now, and with them the defaults.
-    settings = differences.parse(found.config)
+      episodes = _paragraph(f'No episodes were played: {error}')
+    settings = differences.parse(found.config, with_defaults=True)
   except (config.ConfigError, UnicodeDecodeError) as error:
     raise config.ConfigError(f'{folder.config}: {error}') from error
   return _Run(label, folder, found, settings, experiment, informed, random, episodes)
@@ -202,17 +201,6 @@ def _random_return(experiment: experiment_lib.Experiment) -> float:
 
 
 # Episodes.
-
-
-def _episodes(experiment: experiment_lib.Experiment, folder: run_folder.RunFolder,
-              count: int) -> str:
-  """Plays episodes with a run's newest weights; returns films of them as HTML."""
-  try:
-    if experiment.learns_while_acting:
-      return _recurrence(experiment, folder)
-    return _films(experiment, folder, count)
-  except _ERRORS as error:
-    return _paragraph(f'No episodes were played: {error}')
 
 
 def _recurrence(experiment: experiment_lib.Experiment, folder: run_folder.RunFolder) -> str:
@@ -396,22 +384,15 @@ def _shared(values: Sequence[Optional[float]]) -> Optional[float]:
 
 def _settings(runs: Sequence[_Run]) -> str:
   """Returns what differs between runs or from the defaults; all settings are folded."""
-  first, *others = runs
-  if not others:
+  if len(runs) == 1:
     table = _paragraph('These differ from their defaults:') + _table(
-        ['setting', 'value'], sorted(first.settings.items()))
+        ['setting', 'value'], sorted(differences.parse(runs[0].found.config).items()))
   else:
-    rows: Dict[str, Dict[str, str]] = {}
-    for run in others:
-      for x in differences.differences(first.settings, run.settings):
-        rows.setdefault(x.name, {})[first.label] = x.here
-        rows[x.name][run.label] = x.there
-    used = {run.label: differences.names(run.found.config) for run in runs}
-    table = _table(['setting', *used], [
-        [name, *(values.get(label, values[first.label])
-                 if name.rpartition('/')[2] in used[label] else '' for label in used)]
-        for name, values in sorted(rows.items())]
-        ) if rows else _paragraph('All runs have the same settings.')
+    rows = [[name, *(run.settings.get(name, '') for run in runs)]
+            for name in sorted({name for run in runs for name in run.settings})]
+    rows = [row for row in rows if len(set(row[1:])) > 1]
+    table = (_table(['setting', *(run.label for run in runs)], rows) if rows
+             else _paragraph('All runs have the same settings.'))
   return table + ''.join(
       f'<details><summary>All settings of {html.escape(run.label)}</summary>'
       f'<pre><code>{html.escape(run.found.config)}</code></pre></details>' for run in runs)

@@ -10,7 +10,7 @@ import fnmatch
 import inspect
 import json
 import tokenize
-from typing import Any, Dict, Mapping, NamedTuple, Optional, Sequence
+from typing import Any, Dict, Iterable, Mapping, NamedTuple, Optional, Sequence
 
 import gin
 from gin import config_parser
@@ -91,17 +91,18 @@ def operative() -> Dict[str, str]:
   return parse(gin.operative_config_str())
 
 
-def parse(text: str) -> Dict[str, str]:
-  """Reads settings that differ from their defaults, from gin text without includes."""
+def parse(text: str, with_defaults: bool = False) -> Dict[str, str]:
+  """Reads settings from gin text without includes: by default those that are no defaults."""
   macros, values = _bindings(text)
   texts = {name: _text(value, macros) for name, value in values.items()}
-  return {name: text for name, text in texts.items() if text != _inherited(name, texts)}
+  return {name: text for name, text in texts.items()
+          if with_defaults or text != _inherited(name, texts)}
 
 
-def names(text: str) -> set[str]:
-  """Returns the names of settings and macros that gin text sets, without scopes."""
-  macros, values = _bindings(text)
-  return {name.rpartition('/')[2] for name in (*macros, *values)}
+def names(texts: Iterable[str]) -> set[str]:
+  """Returns the names of what texts of gin set, without scopes and modules."""
+  macros, values = _bindings('\n'.join(texts))
+  return {'.'.join(name.rpartition('/')[2].split('.')[-2:]) for name in (*macros, *values)}
 
 
 def _bindings(text: str) -> tuple[Dict[str, Any], Dict[str, Any]]:
