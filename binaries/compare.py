@@ -86,7 +86,7 @@ def main() -> None:
       program.refuse(f'--env={",".join(envs)}: expected ids alone, as CartPole-v1, or '
                      'classes alone, as TMaze')
     sweep = f'{settings[0]}={",".join(values)}'
-  files, bindings = experiment_flags.gin(''.join(envs[:1]), '', not sweep)
+  files, bindings = experiment_flags.gin(''.join(envs[:1]), '', needs_file=not sweep)
   try:
     comparison = comparison_runs.Comparison(
         _ROOT_DIR.value, files, bindings, experiment_flags.CORE.value or _MODELS.value,

@@ -20,7 +20,7 @@ STEPS = flags.DEFINE_integer(
     'steps', None, 'With --env: environment steps; a million if not given.', lower_bound=1)
 
 
-def gin(env: str, core: str, needs_file: bool = True) -> Tuple[List[str], List[str]]:
+def gin(env: str, core: str, *, needs_file: bool = True) -> Tuple[List[str], List[str]]:
   """Returns the gin files and the bindings that the flags stand for.
 
   Args:
