@@ -20,7 +20,7 @@ _LIBRARY = _ROOT / 'gtrxl_tf'
 _BUDGETS = {
     '.': 524,
     'agents': 2492,
-    'analysis': 2869,
+    'analysis': 2862,
     'collecting': 764,
     'cores': 4122,
     'datasets': 1896,

@@ -19,18 +19,11 @@ from gtrxl_tf.launch import resuming
 from gtrxl_tf.launch import signals
 from gtrxl_tf.settings import config
 from gtrxl_tf.settings import differences
+from gtrxl_tf.settings import errors
 from gtrxl_tf.training import run_folder
 from gtrxl_tf.training import tensorboard
 
 _SECONDS_BETWEEN_LOOKS = 0.2  # How often it checks whether a run has ended.
-
-
-class RunStopped(Exception):
-  """A run ended before it was done. The message is one line."""
-
-
-class Interrupted(RunStopped):
-  """The runs were told to stop."""
 
 
 class _Run(NamedTuple):
@@ -110,11 +103,12 @@ class Comparison:
     return [shlex.join(['gtrxl', 'train', *self._flags(run)])
             for run in self._unfinished()]
 
-  def train(self, num_jobs: int = 1) -> None:
+  def train(self, num_jobs: int = 1) -> bool:
     """Trains the unfinished runs, `num_jobs` side by side, and reports after each.
 
     Interruption, termination and errors stop all runs, which save. Of several jobs, each
-    prints to `logs/train.txt` in its folder. Raises a `RunStopped` if a run failed.
+    prints to `logs/train.txt` in its folder. Returns whether all runs are done, and raises
+    an `errors.RunFailed` if one failed.
     """
     waiting, seconds = self._unfinished(), []
     total = len(waiting)
@@ -129,7 +123,7 @@ class Comparison:
           for process in [x for x in running if x.poll() is not None and not stop()]:
             run, start = running.pop(process)
             if process.returncode and not run.folder.diverged.exists():
-              raise RunStopped(_failure(run.folder, num_jobs > 1))
+              raise errors.RunFailed(_failure(run.folder, num_jobs > 1))
             self.report()
             seconds.append(time.monotonic() - start)
             left = statistics.mean(seconds) * (total - len(seconds)) / num_jobs
@@ -140,8 +134,7 @@ class Comparison:
           process.terminate()
         for process in running:
           process.wait()
-    if waiting or running:
-      raise Interrupted(f'Interrupted in {self._root}. Run the same command to continue.')
+    return not (waiting or running)
 
   def _start(self, run: _Run, to_file: bool) -> subprocess.Popen:
     """Starts `gtrxl train` for a run."""
@@ -192,9 +185,9 @@ def _failure(folder: run_folder.RunFolder, to_file: bool) -> str:
   """Returns a line that says which run failed, and why if that was not printed."""
   path = folder.logs / 'train.txt'
   if not to_file:
-    return f'Stopped: the run in {folder.root} failed.'
+    return f'the run in {folder.root} failed.'
   reason = path.read_text(encoding='utf-8', errors='replace').strip().splitlines()[-1:]
-  return f'Stopped: the run in {folder.root} failed: {"".join(reason)} ({path})'
+  return f'the run in {folder.root} failed: {"".join(reason)} ({path})'
 
 
 def _check_has_effect(unused: set[str]) -> None:

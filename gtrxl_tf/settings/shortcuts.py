@@ -16,7 +16,6 @@ from gtrxl_tf.settings import gin_files
 
 # The experiments that an environment without settings of its own becomes.
 _ONLINE, _OFFLINE = 'gtrxl/gymnasium_cpu.gin', 'rate/own_data_cpu.gin'
-_OF_MODELS = 'rate/models'  # Cores with what offline training needs beside them.
 # What each agent adds to `_ONLINE`, by the names that people type.
 _AGENTS = {'ppo': [], 'vmpo': ['gtrxl/agents/vmpo.gin'],
            'r2d2': ['gtrxl/agents/r2d2.gin']}
@@ -36,7 +35,8 @@ def gin(environment: Any, core: Any = None, agent: Any = None,
   made.append(f'{setting} = {_text(value, made)}')
   core = core or ('rate' if dataset else 'gtrxl')
   if isinstance(core, str):
-    files.append(f'{_OF_MODELS if dataset else "cores"}/{core}.gin')
+    # The former are cores with what offline training needs beside them.
+    files.append(f'{"rate/models" if dataset else "cores"}/{core}.gin')
   else:
     owner = 'DecisionNetwork' if dataset else 'ActorCritic'
     made.append(f'{owner}.core = {_text(core, made)}'
