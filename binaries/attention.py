@@ -28,14 +28,14 @@ _EPISODE = flags.DEFINE_integer(
 def main() -> None:
   # pylint: disable=import-outside-toplevel
   from gtrxl_tf import environments
-  from gtrxl_tf.analysis import run_attention
+  from gtrxl_tf.analysis import attention
   from gtrxl_tf.settings import config
   from gtrxl_tf.training import run_folder
 
   folder = run_folder.RunFolder(_ROOT_DIR.value)
   program.check_run(folder)
   try:
-    run_attention.draw(folder, _EPISODE.value)
+    attention.draw_run(folder, _EPISODE.value)
   except (config.ConfigError, environments.EnvironmentFailed, IndexError,
           OSError) as error:
     sys.exit(f'Not drawn: {error}')

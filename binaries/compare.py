@@ -74,7 +74,7 @@ _ONLY_REPORT = flags.DEFINE_bool(
 def main() -> None:
   # pylint: disable=import-outside-toplevel
   from gtrxl_tf.analysis import comparison_runs
-  from gtrxl_tf.settings import config
+  from gtrxl_tf.launch import exit_codes
   from gtrxl_tf.settings import shortcuts
 
   envs, sweep = experiment_flags.ENV.value, _SWEEP.value
@@ -86,25 +86,26 @@ def main() -> None:
       program.refuse(f'--env={",".join(envs)}: expected ids alone, as CartPole-v1, or '
                      'classes alone, as TMaze')
     sweep = f'{settings[0]}={",".join(values)}'
-  files, bindings = experiment_flags.gin(''.join(envs[:1]), '')
-  try:
+  files, bindings = experiment_flags.gin(''.join(envs[:1]), '', needs_file=not sweep)
+
+  @exit_codes.returns_code
+  def run() -> int:
     comparison = comparison_runs.Comparison(
         _ROOT_DIR.value, files, bindings, experiment_flags.CORE.value or _MODELS.value,
         range(_FIRST_SEED.value, _FIRST_SEED.value + _SEEDS.value), sweep,
         _ONLY_REPORT.value, _command())
     if _PRINT_COMMANDS.value:
       print('\n'.join(comparison.commands()))
-      return
-    if not _ONLY_REPORT.value:
-      comparison.train(_JOBS.value)
-  except config.ConfigError as error:
-    program.refuse(str(error))
-  except comparison_runs.Interrupted as error:
-    print(error, file=sys.stderr)
-    sys.exit(130)
-  except comparison_runs.RunStopped as error:
-    sys.exit(str(error))
-  print(comparison.report())
+    elif _ONLY_REPORT.value or comparison.train(_JOBS.value):
+      print(comparison.report())
+    else:
+      print(f'Interrupted in {_ROOT_DIR.value}. Run the same command to continue.',
+            file=sys.stderr)
+      return exit_codes.INTERRUPTED
+    return exit_codes.DONE
+
+  if code := run():
+    sys.exit(code)
 
 
 def _command() -> str:

@@ -20,12 +20,13 @@ STEPS = flags.DEFINE_integer(
     'steps', None, 'With --env: environment steps; a million if not given.', lower_bound=1)
 
 
-def gin(env: str, core: str) -> Tuple[List[str], List[str]]:
+def gin(env: str, core: str, *, needs_file: bool = True) -> Tuple[List[str], List[str]]:
   """Returns the gin files and the bindings that the flags stand for.
 
   Args:
     env: one of `ENV`, or '' if there is none.
     core: one of `CORE`, or '' if there is none.
+    needs_file: whether `GIN_FILE` is needed without `ENV`.
   """
   # pylint: disable-next=import-outside-toplevel
   from gtrxl_tf.settings import config
@@ -36,7 +37,7 @@ def gin(env: str, core: str) -> Tuple[List[str], List[str]]:
       if flag.present:
         program.refuse(f'--{flag.name} without --env: expected --gin_file and '
                        '--gin_bindings alone, or --env')
-    if not GIN_FILE.value:
+    if needs_file and not GIN_FILE.value:
       program.refuse('--gin_file is missing: expected it, or --env, as --env=CartPole-v1')
     return GIN_FILE.value, GIN_BINDINGS.value
   try:

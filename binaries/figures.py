@@ -22,9 +22,8 @@ _CLAIMS = flags.DEFINE_multi_string('claims', [], 'A table of claims.')
 def main() -> None:
   # pylint: disable=import-outside-toplevel
   from gtrxl_tf import files
-  from gtrxl_tf.analysis import claim_pictures
   from gtrxl_tf.analysis import claims
-  from gtrxl_tf.analysis import comparison_plots
+  from gtrxl_tf.analysis import comparison
   from gtrxl_tf.analysis import runs
   from gtrxl_tf.settings import config
 
@@ -33,7 +32,7 @@ def main() -> None:
   try:
     for path in map(pathlib.Path, _INDEX.value):
       title = path.stem.replace('_', ' ').capitalize()
-      _, pictures = comparison_plots.write(runs.read(path), path.parent, title, path.stem)
+      _, pictures = comparison.write(runs.read(path), path.parent, title, path.stem)
       print(path.with_suffix('.md'), *pictures, sep='\n')
     for path in map(pathlib.Path, _CLAIMS.value):
       book = claims.Book(path)
@@ -41,7 +40,7 @@ def main() -> None:
         files.write_atomically(page, text)
         print(page)
       for name in book.pictures:
-        claim_pictures.draw(book, name, path.with_name(f'{name}.png'))
+        claims.draw(book, name, path.with_name(f'{name}.png'))
   except (config.ConfigError, files.DamagedFile, OSError) as error:
     sys.exit(f'Not drawn: {error}')
 

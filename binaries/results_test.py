@@ -87,11 +87,10 @@ class ResultsTest(parameterized.TestCase):
 
   @pytest.mark.medium
   def test_pictures_of_each_kind_are_drawn(self):
-    from gtrxl_tf.analysis import claim_pictures  # pylint: disable=import-outside-toplevel
     kinds = {about.get('kind'): name for name, about in _book().pictures.items()}
     for name in kinds.values():
       path = pathlib.Path(self.create_tempdir().full_path) / f'{name}.png'
-      claim_pictures.draw(_book(), name, path)
+      claims.draw(_book(), name, path)
       self.assertEqual(path.read_bytes()[:4], b'\x89PNG')
 
 

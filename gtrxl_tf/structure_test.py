@@ -20,7 +20,7 @@ _LIBRARY = _ROOT / 'gtrxl_tf'
 _BUDGETS = {
     '.': 511,
     'agents': 2477,
-    'analysis': 3000,
+    'analysis': 2860,
     'collecting': 764,
     'cores': 4122,
     'datasets': 1884,
@@ -30,7 +30,7 @@ _BUDGETS = {
     'networks': 3211,
     'replay': 1836,
     'serving': 1109,
-    'settings': 1201,
+    'settings': 1098,
     'training': 3021,
     'training/offline': 1470,
     'training/online': 2497,

@@ -1,4 +1,4 @@
-"""The attention weights of a network's core, as numbers and as pictures.
+"""The attention of a network's core, as numbers and as pictures, also those of a run.
 
 The pictures follow RATE, appendix K; the shares of attention on a recurrence follow
 *Memory-Efficient Algorithm Distillation*, Figure 9.
@@ -8,19 +8,24 @@ import math
 import pathlib
 from typing import Any, Dict, List, NamedTuple, Sequence
 
-import matplotlib
 from matplotlib import colors
-from matplotlib import pyplot as plt
 import numpy as np
 import tensorflow as tf
 
 from gtrxl_tf import cores
+from gtrxl_tf.analysis import films
+from gtrxl_tf.launch import prepare
 from gtrxl_tf.networks import actor_critic
 from gtrxl_tf.networks import decision
 from gtrxl_tf.networks import distillation
 from gtrxl_tf.settings import config
+from gtrxl_tf.training import curves
+from gtrxl_tf.training import run_folder
+from gtrxl_tf.training.offline import history_curves
+from gtrxl_tf.training.offline import history_experiment
+from gtrxl_tf.training.offline import learning_processes
 
-matplotlib.use('Agg')  # Draws to files only; there may be no screen.
+MOST_STEPS = 300  # More steps of an episode could not be distinguished in a picture.
 
 # The kinds of tokens that cores distinguish, in their order in the sequence.
 KINDS = ('cache', 'read', 'step', 'write')
@@ -38,35 +43,41 @@ class Segment(NamedTuple):
       keys; those of an empty cache are 0.
     queries: the kind of each query.
     keys: the kind of each key.
+    tokens_per_step: 1 online, and 3 of a decision model: return-to-go, observation, action.
   """
   weights: np.ndarray
   queries: List[str]
   keys: List[str]
+  tokens_per_step: int = 1
 
 
-def attend(network: decision.DecisionNetwork, inputs: decision.Segments
-           ) -> List[Segment]:
-  """Returns attention weights, by segment, of recorded steps `[B, T, ...]`.
+def attend(network: Any, inputs: Any) -> List[Segment]:
+  """Returns attention weights, by segment, of steps `[B, T, ...]` as the network sees them.
 
-  An unfinished last segment has no `write` tokens. If the core does not work in
-  segments, there is a single one.
+  A core that does not work in segments has a single one, and so does an online policy. An
+  unfinished last segment has no `write` tokens.
   """
   check_attends(network)
-  core = network.core
-  batch_size, num_steps = inputs.is_first.shape
+  core, (batch_size, num_steps) = network.core, inputs.is_first.shape
+  state = network.initial_state(batch_size)
+  if isinstance(network, actor_critic.ActorCritic):
+    weights, queries, keys = core.attention_weights(
+        # pylint: disable-next=protected-access
+        network._embed(inputs, batch_dims=2), inputs.is_first, state)
+    return [Segment(weights[:, 0].numpy(), queries, keys)]
   missing = -num_steps % max(1, core.segment_length // decision.TOKENS_PER_STEP)
   padded = tf.nest.map_structure(
       lambda x: tf.concat([x, tf.repeat(x[:, -1:], missing, axis=1)], axis=1), inputs)
   is_first = padded.is_first & (tf.range(num_steps + missing) < num_steps)
-  is_first, state = network.with_oracle(
-      padded._replace(is_first=is_first), network.initial_state(batch_size))
+  is_first, state = network.with_oracle(padded._replace(is_first=is_first), state)
   weights, queries, keys = core.attention_weights(
       *decision.flatten(network.embed(padded), is_first), state)
-  segments = [Segment(w.numpy(), queries, keys) for w in tf.unstack(weights, axis=1)]
+  segments = [Segment(w.numpy(), queries, keys, decision.TOKENS_PER_STEP)
+              for w in tf.unstack(weights, axis=1)]
   if missing:  # No other token attends to these, and to `write`.
     count = missing * decision.TOKENS_PER_STEP + keys.count('write')
     segments[-1] = Segment(segments[-1].weights[..., :-count, :-count],
-                           queries[:-count], keys[:-count])
+                           queries[:-count], keys[:-count], decision.TOKENS_PER_STEP)
   return segments
 
 
@@ -82,19 +93,7 @@ def check_attends(network: Any) -> None:
         'such as RATE or TransformerXL')
 
 
-def attend_online(network: actor_critic.ActorCritic, inputs: actor_critic.NetworkInputs
-                  ) -> Segment:
-  """Returns attention weights of played steps `[B, T, ...]` as one segment."""
-  check_attends(network)
-  weights, queries, keys = network.core.attention_weights(
-      # pylint: disable-next=protected-access
-      network._embed(inputs, batch_dims=2), inputs.is_first,
-      network.initial_state(inputs.is_first.shape[0]))
-  return Segment(weights[:, 0].numpy(), queries, keys)
-
-
-def by_step(segments: Sequence[Segment], row: int = 0, tokens_per_step: int = 1
-            ) -> np.ndarray:
+def by_step(segments: Sequence[Segment], row: int = 0) -> np.ndarray:
   """Returns how much each step attends to memory and to each step, averaged over heads.
 
   A step attends from the token where its policy is read: its only token, or the second
@@ -104,6 +103,7 @@ def by_step(segments: Sequence[Segment], row: int = 0, tokens_per_step: int = 1
     [T, L, m + T]: first m columns for the cache as a whole and for each memory token, if
     there are any, then one for each step.
   """
+  tokens_per_step = segments[0].tokens_per_step
   total = sum(x.queries.count('step') for x in segments) // tokens_per_step
   rows, begin = [], 0
   for segment in segments:
@@ -120,6 +120,35 @@ def by_step(segments: Sequence[Segment], row: int = 0, tokens_per_step: int = 1
     begin += steps.shape[-1]
   found = np.concatenate(rows, axis=1).swapaxes(0, 1)
   return found if found[..., 0].any() else found[..., 1:]
+
+
+def of_episode(network: Any, policy: Any, episode: films.Episode) -> np.ndarray:
+  """Returns the attention of each step that a policy played, see `by_step`."""
+  check_attends(network)
+  if isinstance(network, actor_critic.ActorCritic):
+    return by_step(attend(network, episode.inputs))
+  inputs = episode.inputs._replace(action=network.action_space.from_environment(
+      tf.nest.map_structure(lambda x: tf.constant(x)[tf.newaxis], episode.action)))
+  num_steps = len(episode.reward)
+  length = min(policy.window or num_steps, num_steps)
+  if network.oracle is not None and length < num_steps:
+    raise config.ConfigError('attention of a DecisionNetwork.oracle in a window: expected '
+                             f'at most {length} steps, got {num_steps}')
+  # Steps after the first window see the window that ends with them.
+  count = num_steps - length + 1
+  windows = tf.nest.map_structure(
+      lambda x: tf.stack([x[0, i:i + length] for i in range(count)]), inputs)
+  begins = tf.one_hot(0, length, True, False, dtype=tf.bool)
+  segments = attend(network, windows._replace(
+      is_first=tf.tile(begins[tf.newaxis], [count, 1])))
+  weights = [by_step(segments, i) for i in range(count)]
+  num_memory = weights[0].shape[-1] - length
+  found = np.zeros([num_steps, weights[0].shape[1], num_memory + num_steps], np.float32)
+  for i in reversed(range(count)):  # The first window has the steps of its own, too.
+    part, rows = (weights[i][-1:], i + length - 1) if i else (weights[0], slice(length))
+    found[rows, :, :num_memory] = part[..., :num_memory]
+    found[rows, :, num_memory + i:num_memory + i + length] = part[..., num_memory:]
+  return found
 
 
 def mean_distance(segment: Segment) -> float:
@@ -175,8 +204,24 @@ def recurrence_shares(network: distillation.DistillationNetwork,
   return np.stack(found, axis=1)
 
 
-def draw(path: pathlib.Path, segment: Segment, title: str, by_head: bool = False,
-         tokens_per_step: int = decision.TOKENS_PER_STEP) -> None:
+def recurrence_curve(experiment: history_experiment.HistoryExperiment,
+                     folder: run_folder.RunFolder) -> history_curves.Curve:
+  """Plays learning processes; returns the share of attention on earlier segments."""
+  network = experiment.restore_agent(folder.checkpoints).network
+  check_recurs(network.core)  # Before anything is played.
+  policy = experiment.make_policy(network)
+  evaluator = experiment.make_evaluator(policy)
+  evaluator.evaluate()
+  shares = recurrence_shares(
+      network, learning_processes.as_inputs(evaluator.played, network, policy))
+  parts = np.array_split(np.arange(shares.shape[1]),
+                         min(shares.shape[1], history_curves.NUM_BINS))
+  return history_curves.summarize(
+      np.array([network.context_length * (part[-1] + 1) for part in parts]),
+      np.stack([shares[:, part].mean(axis=1) for part in parts], axis=1))
+
+
+def draw(path: pathlib.Path, segment: Segment, title: str, by_head: bool = False) -> None:
   """Draws the weights of the batch's first row in a panel for each layer, or each head.
 
   Lines separate cache, memory tokens and steps. The empty part of the cache is left
@@ -192,7 +237,7 @@ def draw(path: pathlib.Path, segment: Segment, title: str, by_head: bool = False
   width = min(8, 4 * (num_keys - empty) / num_queries)  # A panel's, in inches.
   num_columns = num_heads if by_head else min(num_panels, int(_WIDTH / width))
   num_rows = math.ceil(num_panels / num_columns)
-  figure, panels = plt.subplots(
+  figure, panels = curves.pyplot().subplots(
       num_rows, num_columns, squeeze=False, layout='constrained',
       figsize=(width * num_columns + 1.5, 4.4 * num_rows + 0.5))
   for i, panel in enumerate(panels.flat):
@@ -205,15 +250,15 @@ def draw(path: pathlib.Path, segment: Segment, title: str, by_head: bool = False
         norm=colors.PowerNorm(0.5, vmin=0, vmax=1))
     head = f', head {i % num_heads + 1}' * by_head
     panel.set_title(f'layer {i // num_heads + 1}{head}', fontsize='small')
-    _label(panel.xaxis, panel.axvline, segment.keys[empty:], tokens_per_step)
-    _label(panel.yaxis, panel.axhline, segment.queries, tokens_per_step)
+    _label(panel.xaxis, panel.axvline, segment.keys[empty:], segment.tokens_per_step)
+    _label(panel.yaxis, panel.axhline, segment.queries, segment.tokens_per_step)
     panel.set_xlabel('attended to')
     panel.set_ylabel('attending')
   label = 'attention weight' + ', mean over heads' * (not by_head)
   figure.colorbar(image, ax=panels, label=label)
   figure.suptitle(title)
   figure.savefig(path, dpi=120)
-  plt.close(figure)
+  curves.pyplot().close(figure)
 
 
 def _label(axis, draw_line, kinds: Sequence[str], tokens_per_step: int) -> None:
@@ -239,3 +284,43 @@ def _tokens(kinds: Sequence[str], tokens_per_step: int) -> List[str]:
   names = iter('Roa' * num_steps if tokens_per_step > 1 else [
       '' if i % every else str(i) for i in range(num_steps)])
   return [next(names) if kind == 'step' else '' if kind == 'cache' else 'm' for kind in kinds]
+
+
+def draw_run(folder: run_folder.RunFolder, episode: int) -> None:
+  """Draws into ROOT/attention/ and prints a line for each picture.
+
+  The episode is one of the run's dataset or, if the run is online, of those that its
+  policy plays. A model that learns while it acts plays learning processes instead.
+  """
+  experiment = prepare.prepare([str(folder.config)], [])
+  pictures, name = folder.root / 'attention', folder.root.name
+  if experiment.learns_while_acting:
+    curve = recurrence_curve(experiment, folder)
+    pictures.mkdir(exist_ok=True)
+    picture = pictures / 'recurrence.png'
+    history_curves.write_csv(picture.with_suffix('.csv'), {name: curve}, measure='share')
+    history_curves.draw(
+        picture, {name: curve}, name, measure='share of attention to the recurrence')
+    first, mean, last = curve.mean[0], curve.mean.mean(), curve.mean[-1]
+    print(f'{picture}: {first:.3f} at the start, {mean:.3f} on average, '
+          f'{last:.3f} at the end')
+    return
+  network = experiment.learned_network(experiment.restore_agent(folder.checkpoints))
+  check_attends(network)  # Before anything is played.
+  if experiment.is_online:
+    inputs = films.play(experiment, experiment.make_policy(network), episode + 1,
+                        film=False, most_steps=MOST_STEPS)[episode].inputs
+  else:
+    inputs = experiment.episode(network.action_space, episode)
+  pictures.mkdir(exist_ok=True)
+  for i, segment in enumerate(attend(network, inputs)):
+    part = f'episode_{episode}' if experiment.is_online else f'segment_{i}'
+    for by_head in False, True:
+      draw(pictures / f'{part}{"_heads" * by_head}.png', segment,
+           f'{name}, {part.replace("_", " ")}', by_head)
+    steps = np.array(segment.queries) == 'step'
+    print(f'{pictures}/{part}.png: ' + (
+        f'{np.sum(steps)} steps, attention goes {mean_distance(segment):.1f} steps back on '
+        'average' if experiment.is_online else ', '.join(
+            f'{kind} {np.mean(share[..., steps]):.3f}'
+            for kind, share in shares(segment).items())))

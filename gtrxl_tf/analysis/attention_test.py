@@ -1,5 +1,6 @@
 """Tests of attention.py."""
 
+import math
 import pathlib
 from unittest import mock
 
@@ -12,12 +13,15 @@ import tensorflow as tf
 
 from gtrxl_tf import cores
 from gtrxl_tf import testing
+from gtrxl_tf.agents import decision as agent
 from gtrxl_tf.analysis import attention
+from gtrxl_tf.analysis import films
 from gtrxl_tf.networks import decision
 from gtrxl_tf.networks import torsos
 from gtrxl_tf.settings import config
 
 _B, _D, _L, _H = 2, 8, 3, 2
+_OBSERVATION = specs.Array((4,), np.float32)
 
 
 def _rate(**settings):
@@ -30,7 +34,7 @@ def _network(core):
   tf.keras.utils.set_random_seed(0)
   network = decision.DecisionNetwork(
       testing.DISCRETE, torsos.VectorTorso((_D,)), core)
-  network.create_variables(specs.Array((4,), np.float32))
+  network.create_variables(_OBSERVATION)
   random = np.random.RandomState(0)
   for variable in network.trainable_variables:
     variable.assign_add(0.3 * random.randn(*variable.shape))
@@ -78,7 +82,7 @@ class AttendTest(tf.test.TestCase):
 
   def test_of_each_step_to_memory_and_steps(self):
     segments = attention.attend(_network(_rate()), _inputs(5))
-    weights = attention.by_step(segments, row=1, tokens_per_step=3)
+    weights = attention.by_step(segments, row=1)
     # A column for the cache, two for memory tokens, and one for each step.
     self.assertEqual(weights.shape, (5, _L, 1 + 2 + 5))
     self.assertAllClose(weights.sum(axis=-1), np.ones([5, _L]))
@@ -92,8 +96,7 @@ class AttendTest(tf.test.TestCase):
 
   def test_of_each_step_without_memory(self):
     network = _network(_rate(num_memory_tokens=0, cache_length=0))
-    weights = attention.by_step(
-        attention.attend(network, _inputs(4)), tokens_per_step=3)
+    weights = attention.by_step(attention.attend(network, _inputs(4)))
     self.assertEqual(weights.shape, (4, _L, 4))
 
   def test_shares(self):
@@ -117,6 +120,35 @@ class AttendTest(tf.test.TestCase):
     for core in cores.SegmentTransformer(), cores.DeepLSTM(1, _D):
       with self.assertRaisesRegex(config.ConfigError, 'to its recurrence'):
         attention.check_recurs(core)
+
+
+class EpisodeTest(tf.test.TestCase):
+
+  def test_a_window_attends_to_its_own_steps(self):
+    length, window = 7, 4
+    network = _network(_rate(
+        segment_length=3 * window, num_memory_tokens=0, cache_length=0))
+    policy = agent.DecisionPolicy(
+        network, _OBSERVATION, testing.DISCRETE, target_return=1.0, window=window)
+    random = np.random.RandomState(0)
+    inputs = decision.Segments(
+        tf.constant(random.randn(1, length), tf.float32),
+        tf.constant(random.randn(1, length, 4), tf.float32), (),
+        tf.constant([[True] + [False] * (length - 1)]), tf.range(length)[tf.newaxis])
+    action = random.randint(3, size=length)
+    weights = attention.of_episode(network, policy, films.Episode(
+        0, [], action, np.zeros(length), 0.0, math.nan, inputs))
+    self.assertEqual(weights.shape, (length, _L, length))
+    self.assertAllClose(weights.sum(axis=-1), np.ones([length, _L]))
+    step, other = np.indices([length, length])
+    self.assertAllEqual(
+        weights.any(axis=1), (other <= step) & (other > step - window))
+    # The last step saw the last steps alone.
+    last, = attention.attend(network, decision.Segments(
+        inputs.return_to_go[:, -window:], inputs.observation[:, -window:],
+        tf.constant(action[tf.newaxis, -window:], tf.int32),
+        tf.constant([[True] + [False] * (window - 1)]), inputs.timestep[:, -window:]))
+    self.assertAllClose(weights[-1, :, -window:], attention.by_step([last])[-1])
 
 
 class DrawTest(tf.test.TestCase):

@@ -10,8 +10,7 @@ from typing import Dict, List, NamedTuple, Optional, Sequence, Union
 
 import gin
 
-from gtrxl_tf import files
-from gtrxl_tf.analysis import comparison_plots
+from gtrxl_tf.analysis import comparison
 from gtrxl_tf.analysis import models as variants
 from gtrxl_tf.analysis import runs as runs_lib
 from gtrxl_tf.launch import prepare
@@ -20,27 +19,21 @@ from gtrxl_tf.launch import resuming
 from gtrxl_tf.launch import signals
 from gtrxl_tf.settings import config
 from gtrxl_tf.settings import differences
+from gtrxl_tf.settings import errors
 from gtrxl_tf.training import run_folder
 from gtrxl_tf.training import tensorboard
 
-_INDEX = 'runs.jsonl'
 _SECONDS_BETWEEN_LOOKS = 0.2  # How often it checks whether a run has ended.
 
 
-class RunStopped(Exception):
-  """A run ended before it was done. The message is one line."""
-
-
-class Interrupted(RunStopped):
-  """The runs were told to stop."""
-
-
 class _Run(NamedTuple):
-  """A model, a seed, and a point of the sweep."""
-  point: variants.Point
+  """A model, a seed, and a point of the sweep, with their settings but for the seed."""
+  point: str
   model: str
   seed: int
   folder: run_folder.RunFolder
+  gin_files: List[str]
+  bindings: List[str]
 
 
 class Comparison:
@@ -61,38 +54,32 @@ class Comparison:
     prepared, for its environment. The command is for the index.
     """
     self._root = pathlib.Path(root)
-    self._gin_files = gin_files
-    self._gin_bindings = gin_bindings
     self._models = variants.models(models)
     self._command = command
     self._setting = variants.swept(sweep)
     points = variants.sweep(sweep)
     self._runs = [
-        _Run(point, model, seed, run_folder.RunFolder(
-            self._root / point.name / model / f'seed_{seed}'))
-        for seed in seeds for point in points for model in self._models]
+        _Run(point.value, label, seed,
+             run_folder.RunFolder(self._root / point.name / label / f'seed_{seed}'),
+             [*gin_files, *point.gin_files, *model.gin_files],
+             [*gin_bindings, *point.bindings, *model.bindings])
+        for seed in seeds for point in points for label, model in self._models.items()]
     if not only_report:
-      _check_has_effect({'Experiment.seed'} & differences.names('\n'.join(gin_bindings)))
-    self._before = self._indexed()
+      _check_has_effect({'Experiment.seed'} & differences.names(gin_bindings))
     # The points without runs.
     self._points = [self._prepare(point, not only_report) for point in points]
 
   def _prepare(self, point: variants.Point, trains: bool) -> runs_lib.Point:
     """Prepares the experiment of each model; they have the same environment."""
-    swept = _names(point.bindings)
-    unused = set(swept)
-    for model in list(self._models)[0 if trains else -1:]:
+    unused = differences.names(point.bindings)
+    for label in list(self._models)[0 if trains else -1:]:
       gin.clear_config()
-      runs = [run for run in self._runs if (run.point, run.model) == (point, model)]
-      experiment = prepare.prepare(*self._settings(runs[0]))
+      runs = [run for run in self._runs if (run.point, run.model) == (point.value, label)]
+      experiment = prepare.prepare(runs[0].gin_files, runs[0].bindings)
       if trains:
         _check_earlier(runs)
-        used = _names([gin.operative_config_str()]) - {'Experiment.seed'}
-        own = _names(self._models[model].bindings)
-        _check_has_effect(own - used)
-        for name in swept & own:
-          raise config.ConfigError(f'{name} is in --sweep and in --models, which '
-                                   'overrides it: expected it in one of them')
+        used = differences.names([gin.operative_config_str()]) - {'Experiment.seed'}
+        _check_has_effect(differences.names(self._models[label].bindings) - used)
         unused -= used
     if trains:
       _check_has_effect(unused)
@@ -100,17 +87,10 @@ class Comparison:
         point.value, [], experiment.informed_return(), experiment.task_names,
         list(experiment.compute_scores([], [])), experiment.reference_lines)
 
-  def _settings(self, run: _Run) -> tuple[List[str], List[str]]:
-    """Returns the gin files and bindings of a run, but for its seed."""
-    model = self._models[run.model]
-    return ([*self._gin_files, *run.point.gin_files, *model.gin_files],
-            [*self._gin_bindings, *run.point.bindings, *model.bindings])
-
   def _flags(self, run: _Run) -> List[str]:
     """Returns the flags of `gtrxl train` for a run."""
-    gin_files, bindings = self._settings(run)
-    return [*(f'--gin_file={file}' for file in gin_files),
-            *(f'--gin_bindings={binding}' for binding in bindings),
+    return [*(f'--gin_file={file}' for file in run.gin_files),
+            *(f'--gin_bindings={binding}' for binding in run.bindings),
             f'--gin_bindings=Experiment.seed = {run.seed}', f'--root_dir={run.folder.root}']
 
   def _unfinished(self) -> List[_Run]:
@@ -123,11 +103,12 @@ class Comparison:
     return [shlex.join(['gtrxl', 'train', *self._flags(run)])
             for run in self._unfinished()]
 
-  def train(self, num_jobs: int = 1) -> None:
+  def train(self, num_jobs: int = 1) -> bool:
     """Trains the unfinished runs, `num_jobs` side by side, and reports after each.
 
     Interruption, termination and errors stop all runs, which save. Of several jobs, each
-    prints to `logs/train.txt` in its folder. Raises a `RunStopped` if a run failed.
+    prints to `logs/train.txt` in its folder. Returns whether all runs are done, and raises
+    an `errors.RunFailed` if one failed.
     """
     waiting, seconds = self._unfinished(), []
     total = len(waiting)
@@ -142,7 +123,7 @@ class Comparison:
           for process in [x for x in running if x.poll() is not None and not stop()]:
             run, start = running.pop(process)
             if process.returncode and not run.folder.diverged.exists():
-              raise RunStopped(_failure(run.folder, num_jobs > 1))
+              raise errors.RunFailed(_failure(run.folder, num_jobs > 1))
             self.report()
             seconds.append(time.monotonic() - start)
             left = statistics.mean(seconds) * (total - len(seconds)) / num_jobs
@@ -153,15 +134,14 @@ class Comparison:
           process.terminate()
         for process in running:
           process.wait()
-    if waiting or running:
-      raise Interrupted(f'Interrupted in {self._root}. Run the same command to continue.')
+    return not (waiting or running)
 
   def _start(self, run: _Run, to_file: bool) -> subprocess.Popen:
     """Starts `gtrxl train` for a run."""
     board = tensorboard.Summaries(run.folder.summaries)
     board.sweep_point({
         'model': run.model, 'seed': run.seed,
-        **({self._setting: run.point.value} if self._setting else {})})
+        **({self._setting: run.point} if self._setting else {})})
     board.flush()
     command = processes.gtrxl('train', *self._flags(run))
     if not to_file:
@@ -174,35 +154,20 @@ class Comparison:
   def report(self) -> str:
     """Writes tables and pictures of all runs that have begun; returns the tables."""
     models = list(self._models)  # Each has its seeds together.
-    read = [(run, self._read(run)) for run in sorted(
-        self._runs, key=lambda run: models.index(run.model))]
-    points = [point._replace(runs=[
-        found for run, found in read if found and run.point.value == point.value])
-              for point in self._points]
-    index = runs_lib.Index(self._command, runs_lib.version(), self._setting,
-                           [point for point in points if point.runs])
+    begun: Dict[str, List[runs_lib.Run]] = {point.value: [] for point in self._points}
+    for run in sorted(self._runs, key=lambda run: models.index(run.model)):
+      found = runs_lib.read_folder(run.folder, run.model, run.seed)
+      if found.metrics or found.evaluation or found.diverged:
+        begun[run.point].append(found)
+    index = runs_lib.Index(
+        self._command, runs_lib.version(), self._setting,
+        [point._replace(runs=begun[point.value]) for point in self._points
+         if begun[point.value]])
     if not index.points:
       return f'No runs in {self._root}.'
-    runs_lib.write(self._root / _INDEX, index)
-    text, pictures = comparison_plots.write(index, self._root, self._root.name)
+    runs_lib.write(self._root / 'runs.jsonl', index)
+    text, pictures = comparison.write(index, self._root, self._root.name)
     return text + ''.join(f'\nPicture: {path}' for path in pictures)
-
-  def _read(self, run: _Run) -> Optional[runs_lib.Run]:
-    """Returns a run if it has begun, even if its folder is gone."""
-    if not run.folder.root.exists():
-      return self._before.get(run.folder.root)
-    found = runs_lib.read_folder(run.folder, run.model, run.seed)
-    return found if found.metrics or found.evaluation or found.diverged else None
-
-  def _indexed(self) -> Dict[pathlib.Path, runs_lib.Run]:
-    """Returns the runs of the last report by their folders."""
-    try:
-      index = runs_lib.read(self._root / _INDEX)
-    except (FileNotFoundError, files.DamagedFile):  # None yet, or that of an old version.
-      return {}
-    named = '' if index.setting in (None, 'experiment') else f'{index.setting}='
-    return {self._root / f'{named}{point.value}' / run.model / f'seed_{run.seed}': run
-            for point in index.points for run in point.runs}
 
 
 def _check_earlier(runs: Sequence[_Run]) -> None:
@@ -220,15 +185,9 @@ def _failure(folder: run_folder.RunFolder, to_file: bool) -> str:
   """Returns a line that says which run failed, and why if that was not printed."""
   path = folder.logs / 'train.txt'
   if not to_file:
-    return f'Stopped: the run in {folder.root} failed.'
+    return f'the run in {folder.root} failed.'
   reason = path.read_text(encoding='utf-8', errors='replace').strip().splitlines()[-1:]
-  return f'Stopped: the run in {folder.root} failed: {"".join(reason)} ({path})'
-
-
-def _names(texts: Sequence[str]) -> set[str]:
-  """Returns the settings in texts of gin, without the modules of their classes."""
-  parts = (name.rpartition('/') for name in differences.names('\n'.join(texts)))
-  return {scope + slash + '.'.join(name.split('.')[-2:]) for scope, slash, name in parts}
+  return f'the run in {folder.root} failed: {"".join(reason)} ({path})'
 
 
 def _check_has_effect(unused: set[str]) -> None:

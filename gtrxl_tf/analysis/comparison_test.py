@@ -1,4 +1,4 @@
-"""Tests of comparison.py, of comparison_plots.py, and of what runs.py tells about runs."""
+"""Tests of comparison.py, and of what runs.py tells about runs."""
 
 import math
 import pathlib
@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 
 from gtrxl_tf.analysis import comparison
-from gtrxl_tf.analysis import comparison_plots
 from gtrxl_tf.analysis import runs as runs_lib
 from gtrxl_tf.training import curves
 from gtrxl_tf.training.offline import history_curves
@@ -31,7 +30,7 @@ def _index(*points, setting=None):
 
 def _ranked(runs, steps):
   """The ranks of runs of one model."""
-  return comparison_plots.ranked(runs_lib.Point('', runs, None), runs[0].model, steps)
+  return comparison.ranked(runs_lib.Point('', runs, None), runs[0].model, steps)
 
 
 def _cells(markdown, number=0):
@@ -280,20 +279,18 @@ class PicturesTest(parameterized.TestCase):
 
     self.enter_context(absltest.mock.patch.object(curves, 'save', keep))
 
-  def _draw(self, name, setting, points, *_):
+  def _draw(self, name, setting, points):
     """Draws a picture of points, or of one."""
     points = [points] if isinstance(points, runs_lib.Point) else points
-    if name == 'ranked':
-      points = [point._replace(runs=[run._replace(samples={'rate': 0.1}) for run in point.runs])
-                for point in points]
-    comparison_plots.pictures(_index(*points, setting=setting), 'x')[name](self.path)
+    draw = comparison.draw_curves if name == 'curves' else comparison.draw_ranked
+    draw(_index(*points, setting=setting), 'x', self.path)
 
   def _lines(self, panel):
     return {line.get_label(): line.get_ydata() for line in panel.get_lines()}
 
   @pytest.mark.medium
   def test_scores_are_drawn_with_their_lines_of_reference(self):
-    self._draw('curves', None, _SCORED, 'dmlab30')
+    self._draw('curves', None, _SCORED)
     score, minutes, capped = self.figure.axes
     for panel in (score, minutes):
       self.assertEqual(self._lines(panel)['gtrxl'][-1], 118)
@@ -303,11 +300,11 @@ class PicturesTest(parameterized.TestCase):
     self.assertStartsWith(score.get_ylabel(), 'score')
     self.assertEqual(self._lines(capped)['gtrxl'][-1], 89.5)
     self.assertEqual(self._lines(capped)['MERLIN'][0], 89.4)
-    self._draw('curves', 'x', [_SCORED], 'dmlab30')
+    self._draw('curves', 'x', [_SCORED])
     curve, final = self.figure.axes
     self.assertIn('MERLIN', self._lines(curve))
     self.assertEqual(self._lines(final)['gtrxl'][0], 118)
-    self._draw('ranked', None, [_SCORED], 'dmlab30')
+    self._draw('ranked', None, [_SCORED])
     panel = self.figure.axes[-1]
     self.assertEqual(list(self._lines(panel)['gtrxl']), [119, 117])
     self.assertIn('human', self._lines(panel))
@@ -315,7 +312,7 @@ class PicturesTest(parameterized.TestCase):
   def test_a_diverged_run_is_0_to_the_end_and_in_the_mean(self):
     self._draw('curves', None, runs_lib.Point('', [
         _run('trxl', 0, [math.nan, 2, 4]), _run('trxl', 1, [6, 6], diverged=True),
-        _run('lstm', 0, [1, 1, 1, 1])], 10.), 'numpad')
+        _run('lstm', 0, [1, 1, 1, 1])], 10.))
     steps, minutes = self.figure.axes
     self.assertStartsWith(self.path.read_bytes(), b'\x89PNG')
     for panel, end in ((steps, 0.004), (minutes, 4)):
@@ -332,7 +329,7 @@ class PicturesTest(parameterized.TestCase):
         runs_lib.Point('2', [_run('gtrxl', 0, [1], [10])], 10.),
         runs_lib.Point(
             '3', [_run('gtrxl', 0, [1], [4]), _run('gtrxl', 1, [1], [8]),
-                  _run('lstm', 0, [1])], informed)], 'sizes')
+                  _run('lstm', 0, [1])], informed)])
     *values, final = self.figure.axes
     self.assertEqual([panel.get_title() for panel in values],
                      ['Numpad.size = 2', 'Numpad.size = 3'])
@@ -345,7 +342,7 @@ class PicturesTest(parameterized.TestCase):
     runs = [_run('gtrxl', seed, x, [1]) for seed, x in enumerate(returns)]
     self._draw('ranked', 'Numpad.size', [
         runs_lib.Point('2', runs, 10.),
-        runs_lib.Point('3', runs[:1], None)], 'x')
+        runs_lib.Point('3', runs[:1], None)])
     self.assertEqual([list(self._lines(panel)['gtrxl']) for panel in self.figure.axes],
                      [[3, 1], [5, 4], [8, 7], [1], [5], [8]])
 
@@ -355,7 +352,7 @@ class PicturesTest(parameterized.TestCase):
         _offline_run('rate', 0, [1, 0.9]), _offline_run('rate', 1, [1, 0.5]),
         _offline_run('dt', 0, [], diverged=True)], 1., ['28', '298'],
         lines={'success': {'persistent agent': 0.5, 'random agent': 0.}})
-    self._draw('curves', None, point, 'x')
+    self._draw('curves', None, point)
     steps, minutes, tasks = self.figure.axes
     np.testing.assert_allclose(steps.get_lines()[2].get_xdata(), [0.8, 1.6])
     self.assertEqual(minutes.get_ylim(), steps.get_ylim())
@@ -366,7 +363,7 @@ class PicturesTest(parameterized.TestCase):
     for label, value in ('persistent agent', 0.5), ('random agent', 0):
       np.testing.assert_allclose(self._lines(tasks)[label], [value, value])
       self.assertNotIn(label, self._lines(steps))
-    self._draw('curves', 'x', [point, runs_lib.Point('3', point.runs[:1], 1.)], 'x')
+    self._draw('curves', 'x', [point, runs_lib.Point('3', point.runs[:1], 1.)])
     titles = [panel.get_title() for panel in self.figure.axes]
     self.assertEqual(titles[2:5], ["final return / informed policy's", 'final success',
                                    'final success'])
@@ -375,7 +372,7 @@ class PicturesTest(parameterized.TestCase):
     point = runs_lib.Point('dr', [
         _learning_run('adf', 0, 0.8, 1.), _learning_run('ed', 0, 0.5, 1.),
         _learning_run('ed', 1, 0.7, 1.)], 1.)
-    self._draw('curves', None, point, 'x')
+    self._draw('curves', None, point)
     steps, cpu, greedy, processes = self.figure.axes
     self.assertEqual(steps.get_ylabel(), 'return: random 0, source 1')
     self.assertEqual(cpu.get_xlabel(), 'CPU minutes of training')
@@ -385,7 +382,7 @@ class PicturesTest(parameterized.TestCase):
     lines = self._lines(processes)
     self.assertEqual({name: lines[name][-1] for name in ('adf', 'ed', 'source')},
                      {'adf': 0.8, 'ed': 0.6, 'source': 1.})
-    self._draw('curves', 'setting', [point], 'x')
+    self._draw('curves', 'setting', [point])
     processes, final = self.figure.axes
     self.assertIn('source', self._lines(processes))
     np.testing.assert_allclose(self._lines(final)['ed'], [0.6])
@@ -395,7 +392,7 @@ class PicturesTest(parameterized.TestCase):
   def test_many_values_wrap_into_rows(self, num_values, num_rows):
     self._draw('curves', 'experiment', [
         runs_lib.Point(f'of_a_long_name_{i}', [_run('gtrxl', 0, [1, i], [i])], 1.)
-        for i in range(num_values)], 'x')
+        for i in range(num_values)])
     panels = self.figure.axes
     self.assertLen(panels, num_values + 1)
     self.assertEqual([panel.get_title() for panel in panels[:-1]],
@@ -409,9 +406,9 @@ class PicturesTest(parameterized.TestCase):
 
   def test_can_be_drawn_when_all_have_diverged_before_the_first_row(self):
     point = runs_lib.Point('2', [_run('trxl', 0, [], diverged=True)], None)
-    self._draw('curves', None, point, 'x')
-    self._draw('curves', 'Numpad.size', [point], 'x')
-    self._draw('ranked', None, [point], 'x')
+    self._draw('curves', None, point)
+    self._draw('curves', 'Numpad.size', [point])
+    self._draw('ranked', None, [point])
     self.assertTrue(self.path.exists())
 
 

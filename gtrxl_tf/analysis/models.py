@@ -9,9 +9,6 @@ import re
 from typing import Dict, List, NamedTuple, Optional, Sequence
 
 from gtrxl_tf.settings import config
-from gtrxl_tf.settings import gin_files
-
-_CORES = gin_files.FOLDER / 'cores'
 
 # Commas within brackets do not end a value. A value becomes a part of a run's path, in
 # which a / would begin another folder, and TensorFlow would take a [ for a pattern.
@@ -44,13 +41,12 @@ def models(names: Sequence[str]) -> Dict[str, Model]:
     labels, model = [], Model([], [])
     for part in name.split('+'):
       if '=' in part and not _is_file(part):
-        labels.append(part.partition('=')[0].rpartition('.')[2] + '='
-                      + part.partition('=')[2])
+        setting, _, value = part.partition('=')
+        labels.append(f'{setting.rpartition(".")[2]}={value}')
         model.bindings.append(_binding(part))
       else:
-        file = _gin_file(part)
-        labels.append(file.stem)
-        model.gin_files.append(str(file))
+        labels.append(pathlib.Path(part).stem)
+        model.gin_files.append(part if _is_file(part) else f'cores/{part}.gin')
     label = '+'.join(labels)
     if label in labelled:
       raise config.ConfigError(f'--models has two of the name {label}: expected files '
@@ -78,17 +74,6 @@ def _binding(text: str) -> str:
     except (SyntaxError, ValueError):
       value = repr(value)
   return f'{setting}={value}'
-
-
-def _gin_file(name: str) -> pathlib.Path:
-  if name.endswith('.gin'):
-    return pathlib.Path(name)
-  cores = sorted(path.stem for path in _CORES.glob('*.gin'))
-  if name not in cores:
-    raise config.ConfigError(
-        f'--models has {name!r}: expected the path of a gin file, SETTING=VALUE, or one '
-        f'of {", ".join(cores)}')
-  return _CORES / f'{name}.gin'
 
 
 def sweep(text: Optional[str]) -> List[Point]:

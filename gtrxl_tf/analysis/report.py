@@ -28,8 +28,9 @@ import tree
 
 from gtrxl_tf import environments
 from gtrxl_tf import files
+from gtrxl_tf.analysis import attention
+from gtrxl_tf.analysis import comparison
 from gtrxl_tf.analysis import films
-from gtrxl_tf.analysis import run_attention
 from gtrxl_tf.analysis import runs as runs_lib
 from gtrxl_tf.launch import prepare
 from gtrxl_tf.settings import config
@@ -109,9 +110,8 @@ class _Run(NamedTuple):
   label: str
   folder: run_folder.RunFolder
   found: runs_lib.Run
-  settings: differences.Settings
-  environment: str  # Empty if the experiment cannot be made here.
-  tasks: List[str]
+  settings: differences.Settings  # All that it used, with their defaults.
+  experiment: Optional[experiment_lib.Experiment]  # None if it cannot be made here.
   informed: Optional[float]
   random: Optional[float]
   episodes: str
@@ -154,13 +154,11 @@ def write(roots: Sequence[str], output: Optional[str] = None, num_episodes: int 
 def _labels(roots: Sequence[str]) -> Dict[str, str]:
   """Returns folders by labels: each run's path, without what all of them share."""
   paths = {os.path.realpath(root): root for root in roots}
-  if len(paths) > 1:
-    shared = os.path.commonpath(paths)
-    return {os.path.relpath(path, shared): root for path, root in paths.items()}
-  (path, root), = paths.items()
-  names = pathlib.Path(path).parts
-  # The model of a comparison is the folder above.
-  return {'/'.join(names[-2 if names[-1].startswith('seed_') else -1:]): root}
+  shared = os.path.commonpath(paths)
+  if len(paths) == 1:  # The model of a comparison is the folder above.
+    folder, name = os.path.split(shared)
+    shared = os.path.dirname(folder) if name.startswith('seed_') else folder
+  return {os.path.relpath(path, shared): root for path, root in paths.items()}
 
 
 def _read(label: str, folder: run_folder.RunFolder, num_episodes: int) -> _Run:
@@ -168,24 +166,22 @@ def _read(label: str, folder: run_folder.RunFolder, num_episodes: int) -> _Run:
   try:
     found = runs_lib.read_folder(folder)
     gin.clear_config()
-    informed, tasks, environment, episodes = None, [], '', ''
+    experiment, informed, episodes = None, None, ''
     random = _last(found.metrics, 'random_return')
     try:
       experiment = prepare.prepare([str(folder.config)], [], check=False)
-      environment, tasks = experiment.environment_name, experiment.task_names
       informed = experiment.informed_return()
       if informed is not None and random is None and not experiment.learns_while_acting:
         random = _random_return(experiment)
       if num_episodes:
-        episodes = _episodes(experiment, folder, num_episodes)
+        episodes = (_recurrence(experiment, folder) if experiment.learns_while_acting
+                    else _films(experiment, folder, num_episodes))
     except _ERRORS as error:
-      episodes = _paragraph(
-          f'No episodes were played, because the experiment cannot be made here: {error}')
-    # The modules of all settings are known now, and with them the defaults.
-    settings = differences.parse(found.config)
+      episodes = _paragraph(f'No episodes were played: {error}')
+    settings = differences.parse(found.config, with_defaults=True)
   except (config.ConfigError, UnicodeDecodeError) as error:
     raise config.ConfigError(f'{folder.config}: {error}') from error
-  return _Run(label, folder, found, settings, environment, tasks, informed, random, episodes)
+  return _Run(label, folder, found, settings, experiment, informed, random, episodes)
 
 
 def _random_return(experiment: experiment_lib.Experiment) -> float:
@@ -207,28 +203,17 @@ def _random_return(experiment: experiment_lib.Experiment) -> float:
 # Episodes.
 
 
-def _episodes(experiment: experiment_lib.Experiment, folder: run_folder.RunFolder,
-              count: int) -> str:
-  """Plays episodes with a run's newest weights; returns films of them as HTML."""
-  try:
-    if experiment.learns_while_acting:
-      return _recurrence(experiment, folder)
-    return _films(experiment, folder, count)
-  except _ERRORS as error:
-    return _paragraph(f'No episodes were played: {error}')
-
-
 def _recurrence(experiment: experiment_lib.Experiment, folder: run_folder.RunFolder) -> str:
   """Shows the attention to earlier segments of a policy that learns while it acts."""
   text = _paragraph('The policy learns while it acts: the curves above show its learning '
                     'processes, in place of films.')
   try:
-    curve = run_attention.recurrence_curve(experiment, folder)
+    curve = attention.recurrence_curve(experiment, folder)
   except config.ConfigError as error:
     return text + _paragraph(f'Its attention to earlier segments is not drawn: {error}')
   return text + _figure(
-      _drawn(history_curves.draw, {'policy': curve}, '', None,
-                            'share of attention to the recurrence'),
+      _drawn(lambda title, path: history_curves.draw(
+          path, {'policy': curve}, title, measure='share of attention to the recurrence')),
       'The share of its attention that goes to earlier segments, as a mean over layers, '
       'heads and tasks')
 
@@ -241,14 +226,14 @@ def _films(experiment: experiment_lib.Experiment, folder: run_folder.RunFolder, 
   for film in True, False:
     try:
       episodes = episodes or films.play(
-          experiment, policy, count, film, most_steps=run_attention.MOST_STEPS)
+          experiment, policy, count, film, most_steps=attention.MOST_STEPS)
     except films.CannotDraw:
       sentences.append(
           f'{experiment.environment_name} cannot draw itself: expected a method render(), '
           'or an image that the agent observes.')
   weights: List[Any] = [None] * count
   try:
-    weights = [run_attention.by_step(network, policy, x) for x in episodes]
+    weights = [attention.of_episode(network, policy, x) for x in episodes]
     sentences.append(_EXPLAINED)
   except config.ConfigError as error:
     sentences.append(f'Attention is not shown: {error}.')
@@ -272,7 +257,7 @@ def _caption(number: int, episode: films.Episode, task: str) -> str:
 
 def _facts(run: _Run) -> Dict[str, str]:
   """Returns facts about a run, by their names; those that are not known are empty."""
-  folder, last = run.folder, dict(*run.found.metrics[-1:])
+  folder, made, last = run.folder, run.experiment, dict(*run.found.metrics[-1:])
   stamp: Dict[str, str] = {}
   with contextlib.suppress(files.DamagedFile):  # The run may have no checkpoint.
     stamp = checkpoints.read_stamp(folder.checkpoints)
@@ -283,18 +268,15 @@ def _facts(run: _Run) -> Dict[str, str]:
   times = [x.stat().st_mtime for x in (folder.done, folder.diverged, folder.metrics)
            if x.exists()]
 
-  def setting(pattern: str) -> str:
-    names = [x for x in run.settings if re.fullmatch(pattern, x)]
-    return run.settings[names[0]].strip('@()') if names else ''
-
   def count(column: str) -> str:
     return f'{last[column]:,.0f}' if column in last else ''
 
   return {
-      'kind': stamp.get('kind') or setting(r'train\.experiment'),
-      'environment': run.environment or setting(r'Experiment\.environment|.*\.family'),
-      'core': setting(r'\w+\.core'),
-      'seed': setting(r'Experiment\.seed') or '0',
+      'kind': made.kind if made else '',
+      'environment': made.environment_name if made else '',
+      'core': next((value.strip('@()') for name, value in run.settings.items()
+                    if name.endswith('.core')), ''),
+      'seed': run.settings.get('Experiment.seed', '0'),
       'ended': ended,
       'last change': time.strftime('%Y-%m-%d %H:%M %Z', time.localtime(times[0]))
                      if times else '',
@@ -320,7 +302,8 @@ def _results(runs: Sequence[_Run]) -> str:
         'source': _number(_last(metrics, 'source_return'))})
     tasks = sorted({int(row['task']) for row in played})
     for task in tasks if len(tasks) > 1 else []:
-      name = run.tasks[task] if task < len(run.tasks) else task
+      names = run.experiment.task_names if run.experiment else []
+      name = names[task] if task < len(names) else task
       rows.append({'run': f'{run.label}, task {name}',
                    **_result([row for row in played if row['task'] == task])})
   columns = [x for x in dict.fromkeys(y for row in rows for y in row)
@@ -349,39 +332,44 @@ def _number(value: Optional[float]) -> str:
 
 
 def _curves(runs: Sequence[_Run]) -> str:
-  """Draws the return over steps and time, learning processes, and other metrics."""
-  rows = {run.label: run.found.metrics for run in runs if run.found.metrics}
-  if not rows:
+  """Draws the curves of a comparison, and panels of other metrics."""
+  begun = [run for run in runs if run.found.metrics]
+  if not begun:
     return _paragraph('There are no metrics yet.')
-  columns = [set(x[0]) for x in rows.values()]
-  shared = set.intersection(*columns)
-  main = {label: [[{name: row[name] for name in shared} for row in x]]
-          for label, x in rows.items()}
-  informed, random = (_shared(x) for x in (
-      [run.informed for run in runs], [run.random for run in runs]))
-  lines = {'random actions': random} if random is not None and (
-      curves.measure_column(main) == 'return') else {}
-  processes = {run.label: [run.found.processes['policy']]
-               for run in runs if run.found.processes}
-  sources = [run.found.processes['source'] for run in runs if run.found.processes]
-  if sources:
-    processes['source'] = sources[:1]
-  more = [lambda panel: history_curves.plot(panel, processes, informed)] * bool(processes)
-  picture = _drawn(curves.draw, main, '', informed, more, lines)
-  text = _figure(picture, 'Learning curves over steps and time')
-  panels = {}
+  columns = [set(run.found.metrics[0]) for run in begun]
+  shared = set.intersection(*columns)  # Runs of several kinds have others, too.
+  random = _shared([run.random for run in runs])
+  point = runs_lib.Point(
+      '', [run.found._replace(model=run.label, metrics=[
+          {name: row[name] for name in shared} for row in run.found.metrics])
+           for run in begun],
+      _shared([run.informed for run in runs]),
+      lines={} if random is None else {'return': {'random actions': random}})
+  text = _figure(_drawn(comparison.draw_curves, runs_lib.Index('', '', None, [point])),
+                 'Learning curves over steps and time')
+  rows = {run.label: run.found.metrics for run in begun}
+  panels = []
   for pattern in _COLUMNS:
     names = sorted({x for names in columns for x in names if re.fullmatch(pattern, x)})
-    panels.update({
-        name: re.sub('kl_(.*)_over_bound', r'KL/bound (\1)', name).replace(
-            '_per_second', ' per second').replace('_', ' ')
-        for name in names[:_MOST_PANELS]
-        if any(_last(x, name) is not None for x in rows.values())})
+    panels += [functools.partial(_plot_metric, rows, point.steps, name)
+               for name in names[:_MOST_PANELS]
+               if any(_last(x, name) is not None for x in rows.values())]
   if panels:
-    picture = _drawn(
-        _draw_metrics, rows, curves.steps_column(main), panels)
-    text += '<h3>Other metrics</h3>' + _figure(picture, 'Columns of metrics.csv')
+    panels += [None] * (-len(panels) % _MOST_BESIDE)
+    grid = [panels[i:i + _MOST_BESIDE] for i in range(0, len(panels), _MOST_BESIDE)]
+    text += '<h3>Other metrics</h3>' + _figure(_drawn(
+        functools.partial(comparison.draw_panels, grid,
+                          figsize=(5 * _MOST_BESIDE, 2.9 * len(grid) + 0.4))),
+        'Columns of metrics.csv')
   return text
+
+
+def _plot_metric(rows: Mapping[str, curves.Rows], column: str, name: str, panel: Any) -> None:
+  """Plots a column of `metrics.csv` against another."""
+  curves.plot(panel, {label: [x] for label, x in rows.items()}, column, measure=name)
+  title = re.sub('kl_(.*)_over_bound', r'KL/bound (\1)', name)
+  panel.set_title(title.replace('_per_second', ' per second').replace('_', ' '),
+                  loc='left', fontsize='medium')
 
 
 def _shared(values: Sequence[Optional[float]]) -> Optional[float]:
@@ -396,22 +384,15 @@ def _shared(values: Sequence[Optional[float]]) -> Optional[float]:
 
 def _settings(runs: Sequence[_Run]) -> str:
   """Returns what differs between runs or from the defaults; all settings are folded."""
-  first, *others = runs
-  if not others:
+  if len(runs) == 1:
     table = _paragraph('These differ from their defaults:') + _table(
-        ['setting', 'value'], sorted(first.settings.items()))
+        ['setting', 'value'], sorted(differences.parse(runs[0].found.config).items()))
   else:
-    rows: Dict[str, Dict[str, str]] = {}
-    for run in others:
-      for x in differences.differences(first.settings, run.settings):
-        rows.setdefault(x.name, {})[first.label] = x.here
-        rows[x.name][run.label] = x.there
-    used = {run.label: differences.names(run.found.config) for run in runs}
-    table = _table(['setting', *used], [
-        [name, *(values.get(label, values[first.label])
-                 if name.rpartition('/')[2] in used[label] else '' for label in used)]
-        for name, values in sorted(rows.items())]
-        ) if rows else _paragraph('All runs have the same settings.')
+    rows = [[name, *(run.settings.get(name, '') for run in runs)]
+            for name in sorted({name for run in runs for name in run.settings})]
+    rows = [row for row in rows if len(set(row[1:])) > 1]
+    table = (_table(['setting', *(run.label for run in runs)], rows) if rows
+             else _paragraph('All runs have the same settings.'))
   return table + ''.join(
       f'<details><summary>All settings of {html.escape(run.label)}</summary>'
       f'<pre><code>{html.escape(run.found.config)}</code></pre></details>' for run in runs)
@@ -442,30 +423,15 @@ def _figure(address: str, caption: str) -> str:
 
 
 def _drawn(draw: Callable[..., None], *args: Any) -> str:
-  """Returns what `draw(path, *args)` draws, as SVG."""
+  """Returns what `draw(*args, title, path)` draws, as SVG without a title."""
   with tempfile.TemporaryDirectory() as folder:
     path = pathlib.Path(folder) / 'picture.svg'
-    draw(path, *args)
+    draw(*args, '', path)
     return _address('svg+xml', path.read_bytes())
 
 
 def _address(kind: str, content: bytes) -> str:
   return f'data:image/{kind};base64,{base64.b64encode(content).decode()}'
-
-
-def _draw_metrics(path: pathlib.Path, runs: Mapping[str, curves.Rows], column: str,
-                 panels: Mapping[str, str]) -> None:
-  """Draws columns of `metrics.csv` against another; `panels` are titles by column."""
-  num_rows = -(-len(panels) // _MOST_BESIDE)
-  figure, axes = curves.pyplot().subplots(
-      num_rows, _MOST_BESIDE, figsize=(5 * _MOST_BESIDE, 2.9 * num_rows + 0.4), squeeze=False,
-      layout='constrained')
-  for panel in axes.flat[len(panels):]:
-    panel.remove()
-  for panel, (name, title) in zip(axes.flat, panels.items()):
-    curves.plot(panel, {label: [rows] for label, rows in runs.items()}, column, measure=name)
-    panel.set_title(title, loc='left', fontsize='medium')
-  curves.save(figure, path, '')
 
 
 def animation(episode: films.Episode, weights: Optional[np.ndarray],

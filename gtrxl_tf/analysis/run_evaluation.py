@@ -48,11 +48,8 @@ def evaluate(folder: run_folder.RunFolder, gin_files: Sequence[str],
       name = f'{point.name}: ' if point.name else ''
       if experiment.learns_while_acting and (video or num_episodes is not None):
         raise config.ConfigError(
-            '--video: the policy learns while it acts: expected one that plays episodes'
-            if video else
-            f'--num_episodes={num_episodes}: the policy learns while it acts: expected '
-            "--gin_bindings='HistoryCollector.num_evaluation = ...', the number of "
-            'learning processes that it plays')
+            'the policy learns while it acts: expected neither --video nor --num_episodes; '
+            'HistoryCollector.num_evaluation is the number of learning processes')
       if video:
         show(name + _film(experiment, _restore(experiment, folder, greedy), folder, point.name))
       policy = _restore(experiment, folder, greedy)  # Filming has drawn random numbers.
@@ -84,18 +81,13 @@ def evaluate(folder: run_folder.RunFolder, gin_files: Sequence[str],
 def _prepare(folder: run_folder.RunFolder, gin_files: Sequence[str],
              gin_bindings: Sequence[str]) -> experiment_lib.Experiment:
   """Makes the run's experiment with other settings."""
-  def make(gin_files: Sequence[str], gin_bindings: Sequence[str]
-           ) -> experiment_lib.Experiment:
-    gin.clear_config()
-    # The checks of a run that begins are left out: they take longer than playing.
-    return prepare.prepare([str(folder.config), *gin_files], gin_bindings, check=False)
-
-  if not (gin_files or gin_bindings):
-    return make([], [])
   trained = None
-  with contextlib.suppress(config.ConfigError):  # For example, its dataset has moved.
-    trained = _shapes(make([], []))
-  experiment = make(gin_files, gin_bindings)
+  if gin_files or gin_bindings:
+    with contextlib.suppress(config.ConfigError):  # For example, its dataset has moved.
+      trained = _shapes(_prepare(folder, [], []))
+  gin.clear_config()
+  # The checks of a run that begins are left out: they take longer than playing.
+  experiment = prepare.prepare([str(folder.config), *gin_files], gin_bindings, check=False)
   if trained and _shapes(experiment) != trained:
     raise config.ConfigError('--gin_bindings change what the policy sees or does: expected '
                              f'{trained}, got {_shapes(experiment)}')

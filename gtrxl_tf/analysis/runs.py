@@ -10,7 +10,6 @@ evaluation. Tables and pictures are made from it again by `gtrxl figures`.
 """
 
 import functools
-import itertools
 import json
 import math
 import pathlib
@@ -248,12 +247,9 @@ def read(path: pathlib.Path) -> Index:
   try:
     head, *lines = map(json.loads, path.read_text(encoding='utf-8').splitlines())
     config, points = head.pop('config'), head.pop('points')
-    values = [point['value'] for point in points for _ in range(point['runs'])]
-    if values != [line.pop('point') for line in lines]:
-      raise ValueError('its runs are not those that its first line counts')
-    runs = iter([_run(line, config) for line in lines])
+    runs = [(line.pop('point'), _run(line, config)) for line in lines]
     return Index(**head, points=[
-        Point(**{**point, 'runs': list(itertools.islice(runs, point['runs']))})
+        Point(**{**point, 'runs': [run for value, run in runs if value == point['value']]})
         for point in points])
   except (KeyError, TypeError, ValueError) as error:
     raise files.DamagedFile(

@@ -8,7 +8,6 @@ import pytest
 
 from gtrxl_tf import files
 from gtrxl_tf.analysis import comparison
-from gtrxl_tf.analysis import comparison_plots
 from gtrxl_tf.analysis import runs as runs_lib
 
 
@@ -84,18 +83,11 @@ class RunIndexTest(absltest.TestCase):
       self.assertEqual(read.config, run.config)
 
   def test_another_file_is_no_index(self):
-    for text in ('', '{"points": []}\n', 'return,success\n1,1\n'):
+    runs_lib.write(self.path, _index())
+    two = 2 * self.path.read_text('utf-8')
+    for text in ('', '{"points": []}\n', 'return,success\n1,1\n', two):
       self.path.write_text(text)
       with self.assertRaisesRegex(files.DamagedFile, r'depth\.jsonl is not an index'):
-        runs_lib.read(self.path)
-
-  def test_indexes_cannot_be_joined_by_hand(self):
-    runs_lib.write(self.path, _index())
-    text = self.path.read_text('utf-8')
-    head, first, *rest = text.splitlines(keepends=True)
-    for changed in text + text, head + rest[-1] + ''.join(rest), head + first:
-      self.path.write_text(changed, 'utf-8')
-      with self.assertRaisesRegex(files.DamagedFile, 'is not an index of runs'):
         runs_lib.read(self.path)
 
 
@@ -108,7 +100,7 @@ class FiguresTest(absltest.TestCase):
   def _write(self, index):
     runs_lib.write(self.folder / 'depth.jsonl', index)
     read = runs_lib.read(self.folder / 'depth.jsonl')
-    return comparison_plots.write(read, self.folder, 'Depth', 'depth')[1]
+    return comparison.write(read, self.folder, 'Depth', 'depth')[1]
 
   @pytest.mark.long
   def test_pictures_are_the_same_each_time(self):

@@ -7,9 +7,9 @@ import pathlib
 import sys
 from typing import Any, Callable, Dict, Iterator, List, Mapping, Optional, Sequence, Union
 
+from gtrxl_tf.analysis import attention
 from gtrxl_tf.analysis import comparison_runs
 from gtrxl_tf.analysis import films
-from gtrxl_tf.analysis import run_attention
 from gtrxl_tf.analysis import run_evaluation
 from gtrxl_tf.launch import prepare
 from gtrxl_tf.launch import signals
@@ -85,7 +85,7 @@ class Run:
     It returns the folder of the pictures; a notebook shows them.
     """
     with gin_lib.own_gin():
-      run_attention.draw(self._folder, episode)
+      attention.draw_run(self._folder, episode)
     for picture in sorted((self.root_dir / 'attention').glob('*.png')):
       _show(picture)
     return self.root_dir / 'attention'

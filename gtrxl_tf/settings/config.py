@@ -230,7 +230,7 @@ def parse(files: Sequence[str], bindings: Sequence[str]) -> None:
 
 def given_text() -> str:
   """Returns the settings of this process as text, for other processes of the run."""
-  return gin_files.header(always=True) + gin.config_str()
+  return gin_files.header() + gin.config_str()
 
 
 def operative_text() -> str:

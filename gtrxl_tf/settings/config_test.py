@@ -181,7 +181,6 @@ class ParseTest(parameterized.TestCase):
       ('FastMachine.speed = 1', "'speed'.*Did you mean top_speed?"),
       ('FastMachine.size = 1', "'size'.*Did you mean Machine.size?"),
       ('renamed.limit = 1', "'limit'.*Did you mean Machine.limit?"),
-      ('renamed.machines_limit = 1', "_limit'.*Did you mean Machine.limit?"),
       ('Machine.part = @OtherPrt()', "'OtherPrt'.*Did you mean OtherPart?"),
       ('Machine.size = %big', '%big is used, and nothing is bound to it'))
   def test_an_unknown_name_is_refused_with_suggestions(self, binding, expected):

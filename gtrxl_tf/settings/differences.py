@@ -4,16 +4,13 @@ Gin text becomes a dictionary from a setting's name to its value as text. Macros
 replaced by their values, numbers and lists are written in one way, and settings that
 have their default value are left out. Gin files that mean the same therefore give the
 same dictionary, whichever defaults they mention.
-
-Where a signature has None, the attribute `default_X` of the class says what it means
-for the parameter `X`. For `Experiment` that is the class that `train.experiment` names.
 """
 
 import fnmatch
 import inspect
 import json
 import tokenize
-from typing import Any, Dict, Mapping, NamedTuple, Optional, Sequence
+from typing import Any, Dict, Iterable, Mapping, NamedTuple, Optional, Sequence
 
 import gin
 from gin import config_parser
@@ -59,7 +56,6 @@ CHANGEABLE = (
     'OnlineExperiment.num_actors',
 )
 
-_KIND = 'train.experiment'  # The setting that names the kind of experiment.
 _MOST_NAMED = 10  # Differences that a message lists.
 
 
@@ -95,19 +91,18 @@ def operative() -> Dict[str, str]:
   return parse(gin.operative_config_str())
 
 
-def parse(text: str) -> Dict[str, str]:
-  """Reads settings that differ from their defaults, from gin text without includes."""
+def parse(text: str, with_defaults: bool = False) -> Dict[str, str]:
+  """Reads settings from gin text without includes: by default those that are no defaults."""
   macros, values = _bindings(text)
   texts = {name: _text(value, macros) for name, value in values.items()}
-  kind = texts.get(_KIND)
-  texts = {name: _canonical(text, name, kind) for name, text in texts.items()}
-  return {name: text for name, text in texts.items() if text != _inherited(name, texts)}
+  return {name: text for name, text in texts.items()
+          if with_defaults or text != _inherited(name, texts)}
 
 
-def names(text: str) -> set[str]:
-  """Returns the names of settings and macros that gin text sets, without scopes."""
-  macros, values = _bindings(text)
-  return {name.rpartition('/')[2] for name in (*macros, *values)}
+def names(texts: Iterable[str]) -> set[str]:
+  """Returns the names of what texts of gin set, without scopes and modules."""
+  macros, values = _bindings('\n'.join(texts))
+  return {'.'.join(name.rpartition('/')[2].split('.')[-2:]) for name in (*macros, *values)}
 
 
 def _bindings(text: str) -> tuple[Dict[str, Any], Dict[str, Any]]:
@@ -138,49 +133,17 @@ def _inherited(name: str, settings: Settings) -> Optional[str]:
   for length in reversed(range(len(scope))):
     if (shorter := '/'.join([*scope[:length], own])) in settings:
       return settings[shorter]
-  return _default(own, settings.get(_KIND))
+  return _default(own)
 
 
-def _default(name: str, kind: Optional[str]) -> Optional[str]:
-  """Returns the default of a setting; None if it has none."""
-  found = _parameter(name)
-  if found is None or found.default is inspect.Parameter.empty:
-    return None
-  return _canonical(_text(found.default, {}), name, kind)
-
-
-def _canonical(text: str, name: str, kind: Optional[str]) -> str:
-  """Replaces the text None of a value by what it means, see the module's docstring."""
-  found = _parameter(name)
-  if text != 'None' or found is None:
-    return text
-  owner, _, parameter = name.rpartition('/')[2].rpartition('.')
-  meant = getattr(_owner(owner, kind), f'default_{parameter}', None)
-  if meant is None:
-    return text
-  # A class where its instance is expected is called, as in `@Adam()`.
-  called = config.mismatch(meant, found.annotation) is not None
-  return _text(meant, {}) + '()' * called
-
-
-def _parameter(name: str) -> Optional[inspect.Parameter]:
-  """Returns the parameter of a setting, or None if this library has no such setting."""
-  owner, _, parameter = name.rpartition('/')[2].rpartition('.')
+def _default(name: str) -> Optional[str]:
+  """Returns the default of a setting; None if it has none, or is none of this library's."""
+  owner, _, parameter = name.rpartition('.')
   try:
-    return inspect.signature(gin.get_configurable(owner)).parameters.get(parameter)
-  except (TypeError, ValueError):
+    found = inspect.signature(gin.get_configurable(owner)).parameters[parameter]
+  except (KeyError, TypeError, ValueError):
     return None
-
-
-def _owner(name: str, kind: Optional[str]) -> Any:
-  """Returns the configurable of a name, or the kind of experiment if it is a subclass."""
-  owner = gin.get_configurable(name)
-  kind = kind or _default(_KIND, None)
-  try:
-    made = gin.get_configurable(kind.removeprefix('@'))
-    return made if issubclass(made, owner) else owner
-  except (AttributeError, TypeError, ValueError):  # It is no class, or not known.
-    return owner
+  return None if found.default is found.empty else _text(found.default, {})
 
 
 def _text(value: Any, macros: Mapping[str, Any]) -> str:

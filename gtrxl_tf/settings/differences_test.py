@@ -22,18 +22,10 @@ class ParseTest(parameterized.TestCase):
       ('Experiment.tasks = {"a": 1, "b": 2}', 'Experiment.tasks = {"b": 2, "a": 1}'),
       ('', 'Experiment.seed = 0'),
       ('', 'OnlineExperiment.stall_seconds = 600\nOnlineExperiment.max_age = None'),
-      ('', 'train.experiment = @OnlineExperiment'),
       ('TMaze.corridor_length = 7', 'TMaze.corridor_length = 7\n'
        'a/TMaze.corridor_length = 7'),
       ('Experiment.seed = 1\nExperiment.seed = 2', 'Experiment.seed = 2'),
-      ('', 'Experiment.agent = @VMPOAgent\nExperiment.network = @ActorCritic'),
-      ('', 'Experiment.agent = None\nExperiment.optimizer = @Adam()'),
-      ('', 'Experiment.checkpoints = @Checkpoints()\nCQLNetwork.core = @Memoryless()'),
-      ('train.experiment = @OfflineExperiment', 'train.experiment = @OfflineExperiment\n'
-       'Experiment.agent = @DecisionAgent\nExperiment.optimizer = @AdamW()\n'
-       'OfflineExperiment.policy = @DecisionPolicy'),
-      ('train.experiment = @HistoryExperiment\nExperiment.optimizer = None',
-       'train.experiment = @HistoryExperiment\nExperiment.agent = @DistillationAgent'),
+      ('', 'Experiment.agent = None\ntrain.experiment = @OnlineExperiment'),
       ('Experiment.agent = @PPO', 'Experiment.agent = @PPO\n'
        'a/Experiment.agent = @PPO'),
       ('', 'unused = 1'))
@@ -48,10 +40,6 @@ class ParseTest(parameterized.TestCase):
        'a/TMaze.corridor_length = 8'),
       ('', 'ClipReward.low = None'),
       ('', 'Experiment.agent = @PPO'),
-      # The default of another kind of experiment.
-      ('', 'Experiment.agent = @DecisionAgent'),
-      ('train.experiment = @OfflineExperiment', 'train.experiment = @OfflineExperiment\n'
-       'Experiment.agent = @VMPOAgent'),
       ('Experiment.agent = @PPO', 'Experiment.agent = @PPO\n'
        'a/Experiment.agent = @VMPOAgent'),
       # The default, where the setting without a scope has another value.
@@ -84,14 +72,6 @@ class DifferencesTest(absltest.TestCase):
     self.assertEqual(differences.describe(found), (
         'Experiment.seed = 0 (here 5), Numpad.episode_length = 50 (here 7)'))
     self.assertEmpty(differences.differences(here, here))
-
-  def test_the_default_of_the_kind_of_experiment_is_named(self):
-    found = differences.differences(
-        differences.parse('Experiment.agent = @PPO\nExperiment.optimizer = @AdamW()'),
-        differences.parse('Experiment.agent = @VMPOAgent'))
-    self.assertEqual(differences.describe(found), (
-        'Experiment.agent = @VMPOAgent (here @PPO), '
-        'Experiment.optimizer = @Adam() (here @AdamW())'))
 
   def test_lists_name_existing_settings(self):
     for pattern in {*differences.OF_ONE_PART, *differences.CHANGEABLE, *differences.OF_LENGTH}:

@@ -18,7 +18,6 @@ import re
 import sys
 import sysconfig
 import tokenize
-import types
 from typing import Any, Callable, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple
 import zlib
 
@@ -35,8 +34,9 @@ FOLDER = _LIBRARY / 'gin' if (_LIBRARY / 'gin').is_dir() else _LIBRARY.parent / 
 _FOLDERS = '# Folders of imported modules: '
 _DEFINED = '# Code of what no module defines: '
 
-_modules: Dict[str, types.ModuleType] = {}  # The user's modules, imported so far.
-_folders: List[str] = []  # The folders that they are in.
+# The classes and functions of the user's modules, by name, each with its module's name.
+_own: Dict[str, Tuple[Callable[..., Any], str]] = {}
+_folders: List[str] = []  # The folders that these modules are in.
 _defined: Dict[str, int] = {}  # Checksums of the code of what `define` was given.
 
 
@@ -49,42 +49,38 @@ def find(name: str, beside: Optional[pathlib.Path] = None) -> pathlib.Path:
       `numpad_2x2_cpu.gin`, if only one file has it.
     beside: a folder in which to look first.
   """
-  for folder in [beside, pathlib.Path()] if beside else [pathlib.Path()]:
+  for folder in [beside or pathlib.Path(), pathlib.Path()]:
     if os.path.exists(folder / name):
       return folder / name
-  path = pathlib.Path(name)
-  parts = path.parts[1:] if path.parts[:1] == ('gin',) else path.parts
-  known = {x.relative_to(FOLDER).parts: x for x in sorted(FOLDER.rglob('*.gin'))}
-  if parts in known:
-    return known[parts]
-  found = [x for x in known if parts and x[-len(parts):] == parts]
+  known = {str(x.relative_to(FOLDER)): x for x in sorted(FOLDER.rglob('*.gin'))}
+  inner = name.removeprefix('gin/')
+  found = [inner] if inner in known else [x for x in known if x.endswith(f'/{inner}')]
   if len(found) == 1:
     return known[found[0]]
   if found:
     raise ValueError(f'{name}: several gin files of this library have this name: '
-                     f'expected one of {", ".join(map("/".join, found))}')
+                     f'expected one of {", ".join(found)}')
   # As a user would type them: files beside the missing one, then those of the library.
-  names = [*map(str, sorted(path.parent.glob('*.gin'))), *map('/'.join, known)]
+  names = [*map(str, sorted(pathlib.Path(name).parent.glob('*.gin'))), *known]
   raise ValueError(f'{name}: no such gin file, neither at this path nor in this library'
-                   f'{suggestions.for_file(path.stem, names)}')
+                   f'{suggestions.for_file(name, names)}')
 
 
-def header(always: bool = False) -> str:
-  """Returns a comment with the folders of imported modules, for a text of settings.
+def header() -> str:
+  """Returns comments for a text of settings, which `parse` and `edited` read again."""
+  return ''.join(f'{mark}{json.dumps(value)}\n' for mark, value in (
+      (_FOLDERS, _folders), (_DEFINED, _defined)) if value)
 
-  Settings that begin with it and are not in a file do not import from the working folder.
 
-  Args:
-    always: whether the comment is also made if there are no such folders.
-  """
-  text = f'{_FOLDERS}{json.dumps(_folders)}\n' if _folders or always else ''
-  return text + (f'{_DEFINED}{json.dumps(_defined)}\n' if _defined else '')
+def _recorded(text: str, mark: str) -> Any:
+  """Returns what the `header` of a text has after a mark; () if it has none."""
+  found = re.search(f'^{mark}(.*)$', text, re.MULTILINE)
+  return json.loads(found[1]) if found else ()
 
 
 def edited(text: str) -> List[str]:
   """Returns the names whose code has changed since a text's `header` was made."""
-  found = re.search(f'^{_DEFINED}(.*)$', text, re.MULTILINE)
-  before = json.loads(found[1]) if found else {}
+  before = dict(_recorded(text, _DEFINED))
   return [name for name, code in _defined.items() if before.get(name, code) != code]
 
 
@@ -128,27 +124,19 @@ def _code(value: Any) -> bytes:
 def own_gin() -> Iterator[None]:
   """Gives the context settings of its own; those of the caller's program come back."""
   state = gin.config
-  kept = [state._CONFIG, state._IMPORTS, state._OPERATIVE_CONFIG, state._SINGLETONS]
+  kept = [state._CONFIG, state._IMPORTS, state._OPERATIVE_CONFIG, state._SINGLETONS, _defined]
   before, locked = [copy.copy(x) for x in kept], gin.config_is_locked()
   before[0] = {key: dict(x) for key, x in before[0].items()}
-  before_defined = dict(_defined)
   gin.clear_config()
   _defined.clear()
   try:
     yield
   finally:
     gin.clear_config()
+    _defined.clear()
     for now, then in zip(kept, before):
       now.update(then)
     state._set_config_is_locked(locked)
-    _defined.clear()
-    _defined.update(before_defined)
-
-
-def _recorded_folders(text: str) -> List[str]:
-  """Returns the folders that the `header` of a text names."""
-  first, _, _ = text.partition('\n')
-  return json.loads(first.removeprefix(_FOLDERS)) if first.startswith(_FOLDERS) else []
 
 
 def _import(module: str, folders: Sequence[str]) -> None:
@@ -180,41 +168,20 @@ def _import(module: str, folders: Sequence[str]) -> None:
   installed = map(os.path.realpath, sysconfig.get_paths().values())
   if own and own not in [*installed, *_folders]:
     _folders.append(own)
-  _modules[module] = found
+  for name, x in vars(found).items():
+    if inspect.isclass(x) or inspect.isfunction(x):
+      if x.__module__ == module or name not in _own:
+        _own[name] = x, module
 
 
-def _own_names() -> Dict[str, Any]:
-  """Returns the classes and functions that the user's modules define, by name."""
-  return {name: found for module in _modules.values()
-          for name, found in vars(module).items()
-          if (inspect.isclass(found) or inspect.isfunction(found))
-          and found.__module__ == module.__name__}
-
-
-def _register(name: str) -> None:
-  """Registers the class or function that the user's modules have under a name."""
-  name = name.rpartition('.')[2]
-  for module in _modules.values():
-    found = getattr(module, name, None)
-    if not (inspect.isclass(found) or inspect.isfunction(found)) or _is_known(found):
-      continue
-    if not _is_known(name):
-      gin.external_configurable(found, name=name, module=module.__name__)
-    elif found.__module__ == module.__name__:
-      raise ValueError(f'{module.__name__}.{name}: there is another configurable of '
-                       'this name: expected a name of its own')
-    # Otherwise the module only imports it, and the name means the other configurable.
-
-
-def _is_known(target: Any) -> bool:
-  """Returns whether a name, a class or a function is registered with gin."""
+def _configurable(target: Any) -> Any:
+  """Returns what gin has for a name, a class or a function; None if it has nothing."""
   try:
-    gin.get_configurable(target)
+    return gin.get_configurable(target)
+  except KeyError as error:  # Several have the name.
+    raise ValueError(error.args[0]) from error
   except ValueError:
-    return False
-  except KeyError:  # Several configurables have the name.
-    pass
-  return True
+    return None
 
 
 class Reader(gin.config.ParserDelegate):
@@ -237,28 +204,23 @@ class Reader(gin.config.ParserDelegate):
         for name in sorted(self._set['settings'] - self._set['files'] - self._macros):
           raise ValueError(f'nothing uses the macro {name}'
                            f'{suggestions.for_macro(name, self._set["files"])}')
+      for name in sorted(self._macros.difference(*self._set.values())):
+        raise ValueError(f'%{name} is used, and nothing is bound to it')
+      gin.finalize()
     except errors.ConfigError:
       raise
     except (ValueError, OSError) as error:
       raise errors.ConfigError(errors.one_line(error)) from error
-    try:
-      gin.finalize()
-    except ValueError as error:
-      text = errors.one_line(error)
-      for macro in sorted(self._macros):
-        try:
-          gin.query_parameter(f'%{macro}')
-        except ValueError:
-          text = f'%{macro} is used, and nothing is bound to it'
-      raise errors.ConfigError(text) from error
 
   def configurable_reference(self, scoped_name: str, evaluate: bool) -> Any:
     self._require(scoped_name.rpartition('/')[2])
     return super().configurable_reference(scoped_name, evaluate)
 
   def macro(self, name: str) -> Any:
-    self._macros.add(name)
-    return super().macro(name)
+    reference = super().macro(name)
+    if reference.selector == 'gin.macro':  # Otherwise it is a constant of a module.
+      self._macros.add(name)
+    return reference
 
   def _read_file(self, name: str) -> None:
     path = find(name, self._opened[-1].parent if self._opened else None)
@@ -276,11 +238,8 @@ class Reader(gin.config.ParserDelegate):
   def _read(self, text: str) -> None:
     """Reads the text of the last opened file, or single settings."""
     path = self._opened[-1] if self._opened else None
-    folders = _recorded_folders(text)
-    if path:
-      folders.insert(0, str(path.parent.absolute()))
-    elif not text.startswith(_FOLDERS):
-      folders.insert(0, os.getcwd())
+    recorded = _recorded(text, _FOLDERS)
+    folders = [path.parent.absolute(), *recorded] if path else [*recorded, os.getcwd()]
     def place(line):
       return f' ({path}, line {line})' if path else ''
     statement = parser = None
@@ -320,24 +279,24 @@ class Reader(gin.config.ParserDelegate):
       gin.bind_parameter((macro, 'gin.macro', 'value'), statement.value)
     else:
       scope, name, parameter, value, _ = statement
-      self._require(name)
+      target = self._require(name)
       try:
         gin.bind_parameter((scope, name, parameter), value)
       except ValueError as error:
-        # Gin hides the signature of a class of the user.
-        target = _own_names().get(name.rpartition('.')[2]) or gin.get_configurable(name)
         raise ValueError(
             f"{name.rpartition('.')[2]} doesn't have a parameter named '{parameter}'. "
             f'{suggestions.for_parameter(target, parameter, self._names)}') from error
 
-  def _require(self, name: str) -> None:
-    """Raises a `ValueError` unless exactly one configurable has the name."""
-    _register(name)
-    try:
-      gin.get_configurable(name)
-    except KeyError as error:  # Several configurables have it.
-      raise ValueError(error.args[0]) from error
-    except ValueError as error:
-      names = {*self._names.values(), *_own_names()}
-      raise ValueError(f"No configurable matching '{name}'"
-                       f'{suggestions.for_configurable(name, names)}') from error
+  def _require(self, name: str) -> Callable[..., Any]:
+    """Returns the class or function of a name, and registers it if it is the user's."""
+    short, known = name.rpartition('.')[2], _configurable(name)
+    own, module = _own.get(short, (known, ''))
+    if own is None:
+      raise ValueError(f"No configurable matching '{name}'" + suggestions.for_configurable(
+          name, {*self._names.values(), *_own}))
+    if known is None:
+      gin.external_configurable(own, name=short, module=module)
+    elif own.__module__ == module and _configurable(own) is None:
+      raise ValueError(f'{module}.{short}: there is another configurable of this name: '
+                       'expected a name of its own')
+    return own

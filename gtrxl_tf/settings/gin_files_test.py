@@ -39,7 +39,7 @@ class _Test(parameterized.TestCase):
     os.chdir(self.work)
     self.addCleanup(os.chdir, before)
     # What imports change.
-    for name in '_modules', '_folders':
+    for name in '_own', '_folders':
       kept = type(getattr(gin_files, name))()
       self.enter_context(mock.patch.object(gin_files, name, kept))
     self.enter_context(mock.patch.object(sys, 'path', sys.path[:]))
@@ -204,7 +204,7 @@ print(type(gin_files_test.furnished()[1]).__name__)"""
     top = self.write('top.gin', 'import my_twin\nfurnished.door = @furnished')
     self.write('my_twin.py', 'def furnished(): pass')
     self.assertRegex(self.error([top]), rf'^my_twin.furnished: .*\({top}, line 2\)$')
-    gin_files._modules.clear()  # pylint: disable=protected-access
+    gin_files._own.clear()  # pylint: disable=protected-access
     # What the module only imports stays the library's.
     self.write('my_other.py', 'from my_twin import furnished')
     config.parse([self.write('other.gin', 'import my_other\nfurnished.size = 4')], [])

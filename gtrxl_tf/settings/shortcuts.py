@@ -16,7 +16,6 @@ from gtrxl_tf.settings import gin_files
 
 # The experiments that an environment without settings of its own becomes.
 _ONLINE, _OFFLINE = 'gtrxl/gymnasium_cpu.gin', 'rate/own_data_cpu.gin'
-_OF_MODELS = 'rate/models'  # Cores with what offline training needs beside them.
 # What each agent adds to `_ONLINE`, by the names that people type.
 _AGENTS = {'ppo': [], 'vmpo': ['gtrxl/agents/vmpo.gin'],
            'r2d2': ['gtrxl/agents/r2d2.gin']}
@@ -27,17 +26,7 @@ def gin(environment: Any, core: Any = None, agent: Any = None,
         ) -> Tuple[List[str], List[str]]:
   """Returns the gin files of an experiment, and single settings that override them.
 
-  Args:
-    environment: the id of a gymnasium task, as `'CartPole-v1'`; the name of a class in
-      `gtrxl_tf.environments`; or a class, a function or a `functools.partial` that makes
-      a `gymnasium.Env` or a `dm_env.Environment`.
-    core: the name of a file in gin/cores or, with a dataset, in gin/rate/models; or a
-      core, whose arguments are taken as they are, or a callable that makes one; None for
-      `'gtrxl'` or, with a dataset, `'rate'`.
-    agent: `'ppo'`, `'vmpo'` or `'r2d2'`, or an agent's class; None for PPO, and for the
-      model's with a dataset.
-    steps: environment steps or, with a dataset, learner steps; None for the file's.
-    dataset: folder of a dataset, for offline training.
+  The arguments are those of `gtrxl_tf.train`.
   """
   files, made = [_OFFLINE if dataset else _ONLINE], []
   setting, value = 'Experiment.environment', environment
@@ -46,7 +35,8 @@ def gin(environment: Any, core: Any = None, agent: Any = None,
   made.append(f'{setting} = {_text(value, made)}')
   core = core or ('rate' if dataset else 'gtrxl')
   if isinstance(core, str):
-    files.append(_file('core', core, _OF_MODELS if dataset else 'cores'))
+    # The former are cores with what offline training needs beside them.
+    files.append(f'{"rate/models" if dataset else "cores"}/{core}.gin')
   else:
     owner = 'DecisionNetwork' if dataset else 'ActorCritic'
     made.append(f'{owner}.core = {_text(core, made)}'
@@ -87,14 +77,6 @@ def lines(settings: Mapping[str, Any]) -> List[str]:
   for name, value in settings.items():
     made.append(f'{name} = {_text(value, made)}')
   return made
-
-
-def _file(what: str, name: str, folder: str) -> str:
-  """Returns the gin file of a name in one of the library's folders."""
-  known = sorted(path.stem for path in (gin_files.FOLDER / folder).glob('*.gin'))
-  if name not in known:
-    raise config.ConfigError(f'{what} = {name!r}: expected one of {", ".join(known)}')
-  return f'{folder}/{name}.gin'
 
 
 def _text(value: Any, lines: List[str]) -> str:
