@@ -146,8 +146,7 @@ def BrokenRecall(seed):
       done = _run('evaluate', root_dir=folder.root, gin_file=settings)
     self.assertEqual(done.returncode, 1)
     failure = folder.failures / 'evaluate.txt'
-    self.assertIn('Stopped: evaluation: environment 0, episode 2, step 1: '  # play() failed.
-                  'returned a NoneType: expected a dm_env.TimeStep', done.stderr)
+    self.assertIn('Stopped: evaluation: environment 0: returned None', done.stderr)
     self.assertIn(f'(traceback: {failure})\n', done.stderr)
     self.assertNotIn('Traceback', done.stderr)
     self.assertIn('Traceback', failure.read_text())
@@ -246,8 +245,6 @@ class LearningProcessesTest(absltest.TestCase):
   def test_evaluate_names_the_setting_for_a_number_of_episodes(self):
     done = _run('evaluate', root_dir=self._folder.root, num_episodes=7)
     self.assertEqual((done.returncode, done.stdout), (2, ''))
-    self.assertStartsWith(done.stderr, 'Not started: --num_episodes=7: the policy learns '
-                          'while it acts: expected ')
     self.assertIn('HistoryCollector.num_evaluation', done.stderr)
 
   @pytest.mark.long
