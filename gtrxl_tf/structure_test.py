@@ -28,7 +28,7 @@ _BUDGETS = {
     'launch': 1595,
     'losses': 1152,
     'networks': 3202,
-    'replay': 1837,
+    'replay': 1836,
     'serving': 1109,
     'settings': 1201,
     'training': 3064,
