@@ -182,7 +182,7 @@ def load_policy(where: Union[str, os.PathLike]) -> Policy:
     return _Served(str(where))
   folder = pathlib.Path(where)
   for name in 'best', 'policy':
-    if (folder / name / exported.SPECS).exists():
+    if (folder / name / exported.CHECKSUMS).exists():
       return _Loaded(folder / name)
   return _Loaded(folder)
 

@@ -65,7 +65,7 @@ def save_policy(policy: policy_lib.NetworkPolicy, path: Union[str, pathlib.Path]
   """
   path = pathlib.Path(path)
   empty = path.is_dir() and not any(path.iterdir())
-  if path.exists() and not empty and not (path / exported.SPECS).exists():
+  if path.exists() and not empty and not (path / exported.CHECKSUMS).exists():
     raise config.ConfigError(
         f'{path} exists and is not an exported policy: expected a new or empty folder')
   partial, old = (path.with_name(path.name + end) for end in ('.partial', '.replaced'))
@@ -92,6 +92,7 @@ def save_policy(policy: policy_lib.NetworkPolicy, path: Union[str, pathlib.Path]
     with exported.only_errors_logged():
       tf.saved_model.save(module, str(partial), signatures)
     (partial / exported.SPECS).write_text(_specs_text(policy), encoding='utf-8')
+    exported.write_checksums(partial)
     if path.exists():
       os.rename(path, old)  # A kill within `rmtree` would leave a folder without a policy.
     os.replace(partial, path)

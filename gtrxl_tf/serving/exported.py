@@ -10,12 +10,42 @@ import numpy as np
 import tensorflow as tf
 from tensorflow.core.protobuf import struct_pb2
 
+from gtrxl_tf import files
 from gtrxl_tf import machine
 from gtrxl_tf import nests
 from gtrxl_tf.serving import json_values
 from gtrxl_tf.settings import config
 
+CHECKSUMS = 'checksums.json'  # Sizes and checksums of an exported folder's files.
 SPECS = 'policy_specs.pbtxt'  # The specs of what a policy takes and returns.
+
+
+def write_checksums(folder: pathlib.Path) -> None:
+  """Writes the record of a folder's files that `verify` reads."""
+  files.write_sealed(folder / CHECKSUMS, {'files': {
+      str(path.relative_to(folder)): _size_and_checksum(path)
+      for path in sorted(folder.rglob('*')) if path.is_file()}})
+
+
+def verify(folder: pathlib.Path) -> None:
+  """Compares the files of an exported policy with their recorded checksums."""
+  if not (folder / CHECKSUMS).exists():
+    raise config.ConfigError(
+        f'{folder}: has no {CHECKSUMS}: expected the folder of an exported policy')
+  try:
+    record = files.read_sealed(folder / CHECKSUMS, 'files')['files']
+  except files.DamagedFile as error:
+    raise config.ConfigError(str(error)) from error
+  for name, expected in record.items():
+    path = folder / name
+    found = _size_and_checksum(path) if path.is_file() else 'no file'
+    if found != expected:
+      raise config.ConfigError(
+          f'{path}: is damaged: size and checksum are {found}: expected {expected}')
+
+
+def _size_and_checksum(path: pathlib.Path) -> List[Any]:
+  return [path.stat().st_size, files.checksum(path)]
 
 
 @contextlib.contextmanager
@@ -47,9 +77,7 @@ def load(folder: Union[str, pathlib.Path], repeats: bool = True,
   """
   folder = pathlib.Path(folder)
   config.check_plain(folder)
-  if not (folder / SPECS).exists():
-    raise config.ConfigError(
-        f'{folder}: has no {SPECS}: expected the folder of an exported policy')
+  verify(folder)
   try:
     own = read_specs(folder)
     with only_errors_logged():

@@ -156,18 +156,25 @@ class DamageTest(parameterized.TestCase):
     self.assertStartsWith(str(caught.exception), str(self.folder))
     self.assertNotIn('\n', str(caught.exception))
 
-  @parameterized.parameters(
-      ('saved_model.pb', _cut), (_DATA, _cut), (_DATA, _flip), (_DATA, pathlib.Path.unlink),
-      (_INDEX, _cut), (_INDEX, _flip), ('policy_specs.pbtxt', _cut))
-  def test_damage_is_refused(self, file, damage):
+  @parameterized.product(
+      file=('saved_model.pb', _DATA, _INDEX, 'policy_specs.pbtxt'),
+      damage=(_cut, _flip, pathlib.Path.unlink))
+  def test_damage_is_named(self, file, damage):
     damage(self.folder / file)
-    self.assert_refused('cannot be loaded: ')
+    self.assert_refused(f'/{file}: is damaged')
+
+  @parameterized.parameters(
+      '', '{', '[]', '{"files": {}}')
+  def test_checksums_that_cannot_be_read(self, text):
+    (self.folder / exported.CHECKSUMS).write_text(text)
+    self.assert_refused('checksums.json: (damaged|was changed)')
 
   def test_other_folders(self):
+    with self.assertRaisesRegex(config.ConfigError, '^/nowhere: has no checksums.json'):
+      exported.ExportedPolicy(pathlib.Path('/nowhere'), 1)
     shutil.rmtree(self.folder)
-    self.assert_refused('expected the folder of an exported policy')
     tf.saved_model.save(tf.Module(), str(self.folder))
-    self.assert_refused('expected the folder of an exported policy')
+    self.assert_refused('has no checksums.json: expected the folder of an exported')
 
 
 if __name__ == '__main__':

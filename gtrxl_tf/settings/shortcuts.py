@@ -36,7 +36,11 @@ def gin(environment: Any, core: Any = None, agent: Any = None,
   core = core or ('rate' if dataset else 'gtrxl')
   if isinstance(core, str):
     # The former are cores with what offline training needs beside them.
-    files.append(f'{"rate/models" if dataset else "cores"}/{core}.gin')
+    folder = 'rate/models' if dataset else 'cores'
+    known = sorted(path.stem for path in (gin_files.FOLDER / folder).glob('*.gin'))
+    if core not in known:
+      raise config.ConfigError(f'core = {core!r}: expected one of {", ".join(known)}')
+    files.append(f'{folder}/{core}.gin')
   else:
     owner = 'DecisionNetwork' if dataset else 'ActorCritic'
     made.append(f'{owner}.core = {_text(core, made)}'

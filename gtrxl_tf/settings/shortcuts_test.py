@@ -75,7 +75,7 @@ class ShortcutsTest(absltest.TestCase):
 
   def test_what_cannot_be_a_setting_is_refused(self):
     for args, kwargs, expected in (
-        (('CartPole-v1', 'lstmm'), {}, 'cores/lstmm.gin: .*lstm'),
+        (('CartPole-v1', 'lstmm'), {}, "core = 'lstmm'.*lstm_large"),
         (('CartPole-v1', None, 'pp'), {}, "agent = 'pp'.*ppo"),
         (('CartPole-v1',), {'settings': {'Adam.learning_rate': object()}}, 'expected'),
         (('CartPole-v1',), {'settings': {'Adam.learning_rat': 1}}, 'learning_rate'),
