@@ -27,7 +27,7 @@ from gtrxl_tf.launch import exit_codes
 from gtrxl_tf.launch import prepare
 from gtrxl_tf.launch import program
 from gtrxl_tf.launch import supervisor as supervisor_lib
-from gtrxl_tf.replay import weights
+from gtrxl_tf.replay import packed_weights
 from gtrxl_tf.settings import config
 from gtrxl_tf.settings import seeds
 from gtrxl_tf.training import metrics_csv
@@ -129,7 +129,7 @@ def traffic(experiment: experiment_lib.OnlineExperiment) -> Traffic:
       lambda spec: tf.TensorSpec(spec.shape[1:], spec.dtype),
       (inference_call.seen_spec(experiment), inference_call.action_spec(experiment)))
   return Traffic(size(row) // num, size(signature) // num,
-                 size(weights.specs(experiment.acting_network.variables,
+                 size(packed_weights.specs(experiment.acting_network.variables,
                                     experiment.half_transfer)), size(call))
 
 

@@ -20,7 +20,7 @@ from gtrxl_tf import environments
 from gtrxl_tf.agents import policy
 from gtrxl_tf.collecting import episodes as collect
 from gtrxl_tf.environments import action_recall
-from gtrxl_tf.environments import memory_task
+from gtrxl_tf.environments import episodic
 from gtrxl_tf.environments import numpad
 from gtrxl_tf.environments import t_maze
 from gtrxl_tf.launch import configurables  # noqa: F401
@@ -30,7 +30,7 @@ from gtrxl_tf.serving import export
 from gtrxl_tf.settings import config
 
 
-class _Walk(memory_task.MemoryTask):
+class _Walk(episodic.MemoryTask):
   """Ends after a random number of steps; nested observations and actions."""
 
   def __init__(self, seed):

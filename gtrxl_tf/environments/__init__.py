@@ -36,13 +36,13 @@ from gtrxl_tf.environments.dark_room import DarkKeyToDoor
 from gtrxl_tf.environments.dark_room import DarkRoom
 from gtrxl_tf.environments.dark_room import DarkRoomFamily
 from gtrxl_tf.environments.dmlab import DMLab
+from gtrxl_tf.environments.episodic import informed_return
+from gtrxl_tf.environments.episodic import MemoryTask
 from gtrxl_tf.environments.gymnasium import FromGymnasium
 from gtrxl_tf.environments.gymnasium import GymnasiumEnvironment
 from gtrxl_tf.environments.making import make
 from gtrxl_tf.environments.making import task_settings
 from gtrxl_tf.environments.memory_maze import MemoryMaze
-from gtrxl_tf.environments.memory_task import informed_return
-from gtrxl_tf.environments.memory_task import MemoryTask
 from gtrxl_tf.environments.minigrid_memory import MinigridMemory
 from gtrxl_tf.environments.numpad import Numpad
 from gtrxl_tf.environments.numpad_mujoco import NumpadMujoco

@@ -6,14 +6,14 @@ import dm_env
 from dm_env import specs
 import numpy as np
 
-from gtrxl_tf.environments import memory_task
+from gtrxl_tf.environments import episodic
 from gtrxl_tf.settings import config
 
 STAY = 2  # An action of `ActionAssociativeRetrieval`.
 
 
 @config.configurable
-class ActionRecall(memory_task.MemoryTask):
+class ActionRecall(episodic.MemoryTask):
   """A cue names an action, which the agent must take after `delay` blank observations.
 
   The first observation shows the cue, drawn uniformly among the actions. Next come
@@ -40,8 +40,8 @@ class ActionRecall(memory_task.MemoryTask):
     """
     super().__init__(num_actions, seed)
     self._delay = delay
-    self._cues = memory_task.constant_rows(np.eye(num_actions, num_actions + 1))
-    self._blank, self._flag = memory_task.constant_rows(np.eye(num_actions + 1)[-1] * [[0], [1]])
+    self._cues = episodic.constant_rows(np.eye(num_actions, num_actions + 1))
+    self._blank, self._flag = episodic.constant_rows(np.eye(num_actions + 1)[-1] * [[0], [1]])
     self._reset()  # Every attribute of an episode exists from here on.
 
   def informed_action(self) -> int:
@@ -66,7 +66,7 @@ class ActionRecall(memory_task.MemoryTask):
 
 
 @config.configurable
-class ActionAssociativeRetrieval(memory_task.MemoryTask):
+class ActionAssociativeRetrieval(episodic.MemoryTask):
   """The first action must be repeated `delay` steps later (RATE, appendix C).
 
   There are two states, S0, where the agent starts, and S1. The actions 0 and 1 move to
@@ -140,7 +140,7 @@ class ActionAssociativeRetrieval(memory_task.MemoryTask):
     self._success = last and self._state == 1 and moves and action == self._first
     self._state ^= moves
     reward = 1.0 if self._success else float(self._failure_reward) if last else 0.0
-    return memory_task.later_step(reward, self._observation(), last)
+    return episodic.later_step(reward, self._observation(), last)
 
   def _observation(self) -> np.ndarray:
     # The noise is indexed by the steps left.

@@ -5,7 +5,7 @@ from absl.testing import parameterized
 import numpy as np
 
 from gtrxl_tf.environments import action_recall
-from gtrxl_tf.environments import memory_task
+from gtrxl_tf.environments import episodic
 from gtrxl_tf.settings import config
 
 
@@ -84,7 +84,7 @@ class ActionAssociativeRetrievalTest(parameterized.TestCase):
 
   def test_the_informed_agent_earns_one_by_either_action(self):
     environment = action_recall.ActionAssociativeRetrieval(delay=5, seed=0)
-    self.assertEqual(memory_task.informed_return(environment, 50), 1)
+    self.assertEqual(episodic.informed_return(environment, 50), 1)
     beginnings = []
     for _ in range(1000):
       environment.reset()

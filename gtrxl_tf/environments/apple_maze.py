@@ -12,8 +12,8 @@ import dm_env
 from dm_env import specs
 import numpy as np
 
+from gtrxl_tf.environments import episodic
 from gtrxl_tf.environments import maze_room
-from gtrxl_tf.environments import memory_task
 from gtrxl_tf.settings import config
 
 # The rows of Table 7 in order, which is also the order in the array 'continuous';
@@ -48,7 +48,7 @@ _RAY_ANGLES = np.linspace(0.5, -0.5, _NUM_RAYS) * maze_room.FIELD_OF_VIEW
 
 
 @config.configurable
-class AppleMaze(memory_task.MemoryTask):
+class AppleMaze(episodic.MemoryTask):
   """A room with blocks, landmarks on its walls, and an apple among the blocks.
 
   Touching the apple collects it: the agent gets reward 1 and is teleported to a random
@@ -199,7 +199,7 @@ class AppleMaze(memory_task.MemoryTask):
         self._teleport()
     self._num_collected += int(reward)
     self._num_steps += 1
-    return memory_task.later_step(
+    return episodic.later_step(
         reward, self._observation(), self._num_steps == self._episode_length)
 
   def _begin_episode(self) -> None:

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from gtrxl_tf.environments import apple_maze
-from gtrxl_tf.environments import memory_task
+from gtrxl_tf.environments import episodic
 
 NAMES = [name for name, _ in apple_maze.CONTINUOUS_ACTIONS]
 
@@ -39,7 +39,7 @@ class AppleMazeTest(parameterized.TestCase):
   @pytest.mark.medium
   def test_an_agent_that_knows_the_place_collects_many_apples(self, size):
     environment = _make(size=size)
-    self.assertGreater(memory_task.informed_return(environment, 3), 12)
+    self.assertGreater(episodic.informed_return(environment, 3), 12)
     self.assertTrue(environment.episode_success())
 
   def test_touching_the_apple_rewards_and_teleports_and_leaves_it_there(self):

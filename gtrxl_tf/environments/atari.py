@@ -8,7 +8,7 @@ from dm_env import specs
 import gin
 import numpy as np
 
-from gtrxl_tf.environments import memory_task
+from gtrxl_tf.environments import episodic
 from gtrxl_tf.environments import optional
 from gtrxl_tf.environments import scores
 from gtrxl_tf.settings import config
@@ -28,7 +28,7 @@ _PONG_BALL, _PONG_PADDLE = (49, 54), 51
 
 
 @config.configurable
-class Atari(memory_task.Episodic):
+class Atari(episodic.Episodic):
   """One game, preprocessed as for DQN (Mnih et al., 2015).
 
   An episode begins after 1 to 30 frames without action, drawn uniformly, as the games

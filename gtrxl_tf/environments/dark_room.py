@@ -12,7 +12,7 @@ import dm_env
 from dm_env import specs
 import numpy as np
 
-from gtrxl_tf.environments import memory_task
+from gtrxl_tf.environments import episodic
 from gtrxl_tf.environments import rendering
 from gtrxl_tf.environments import task_batch
 from gtrxl_tf.settings import config
@@ -165,7 +165,7 @@ class DarkRooms(task_batch.TaskBatch):
     return (-self._distance.take(cell * self._num_cells + target)).astype(np.float64)
 
 
-class _Room(memory_task.MemoryTask):
+class _Room(episodic.MemoryTask):
   """A batch of one room as a dm_env environment."""
 
   def __init__(self, rooms: DarkRooms):
@@ -198,7 +198,7 @@ class _Room(memory_task.MemoryTask):
     outcome = self._rooms.step(np.array([action]))
     self._state = outcome.state
     self._success = bool(outcome.terminated[0])
-    return memory_task.later_step(
+    return episodic.later_step(
         float(outcome.reward[0]), self._observation(), self._success, outcome.truncated[0])
 
   def _observation(self) -> np.ndarray:

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from gtrxl_tf.environments import dark_room
-from gtrxl_tf.environments import memory_task
+from gtrxl_tf.environments import episodic
 from gtrxl_tf.environments.dark_room import LEFT
 from gtrxl_tf.environments.dark_room import RIGHT
 from gtrxl_tf.environments.dark_room import UP
@@ -73,7 +73,7 @@ class DarkRoomTest(parameterized.TestCase):
     self.assertGreater(len({str(goal) for goal in goals}), 20)
     environment = dark_room.DarkRoom(seed=3)
     before = _targets(environment)
-    self.assertEqual(memory_task.informed_return(environment, 3), 1)
+    self.assertEqual(episodic.informed_return(environment, 3), 1)
     self.assertTrue(environment.episode_success())
     np.testing.assert_array_equal(_targets(environment), before)
 

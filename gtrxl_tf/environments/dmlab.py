@@ -8,8 +8,8 @@ from dm_env import specs
 import gin
 import numpy as np
 
+from gtrxl_tf.environments import episodic
 from gtrxl_tf.environments import instructions
-from gtrxl_tf.environments import memory_task
 from gtrxl_tf.environments import scores
 from gtrxl_tf.settings import config
 
@@ -57,7 +57,7 @@ _MAX_WORDS = 16
 
 
 @config.configurable
-class DMLab(memory_task.Episodic):
+class DMLab(episodic.Episodic):
   """One level of DMLab-30 as GTrXL's agents see it (appendix A).
 
   Rewards are the level's own, summed over the frames of a repeated action and neither

@@ -14,8 +14,8 @@ from dm_env import specs
 import numpy as np
 import tree
 
+from gtrxl_tf.environments import episodic
 from gtrxl_tf.environments import instructions
-from gtrxl_tf.environments import memory_task
 from gtrxl_tf.environments import optional
 from gtrxl_tf.environments import rendering
 from gtrxl_tf.environments import specs as specs_lib
@@ -35,7 +35,7 @@ _REGISTERED_BY = {
     'ALE/': 'ale_py', 'BabyAI-': 'minigrid', 'MiniGrid-': 'minigrid', 'popgym-': 'popgym'}
 
 
-class FromGymnasium(memory_task.Episodic):
+class FromGymnasium(episodic.Episodic):
   """A dm_env environment that wraps one of gymnasium.
 
   docs/environments.md says what becomes of spaces and of action masks, for which it looks
@@ -133,7 +133,7 @@ class FromGymnasium(memory_task.Episodic):
     terminated = self._number('terminated', terminated, 'True or False')
     truncated = self._number('truncated', truncated, 'True or False')
     observation = self._observation(observation, info, terminated, truncated)
-    return memory_task.later_step(reward, observation, terminated, truncated)
+    return episodic.later_step(reward, observation, terminated, truncated)
 
   def observation_spec(self) -> Any:
     return self._observation_spec

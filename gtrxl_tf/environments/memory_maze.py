@@ -6,14 +6,14 @@ from typing import Literal, Optional
 import dm_env
 from dm_env import specs
 
-from gtrxl_tf.environments import memory_task
+from gtrxl_tf.environments import episodic
 from gtrxl_tf.environments import optional
 from gtrxl_tf.environments import rendering
 from gtrxl_tf.settings import config
 
 
 @config.configurable
-class MemoryMaze(memory_task.Episodic):
+class MemoryMaze(episodic.Episodic):
   """A random maze with coloured balls, to be touched in a given order.
 
   A border around the image shows the colour of the ball to find. Touching this ball

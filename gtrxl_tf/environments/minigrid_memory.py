@@ -10,7 +10,7 @@ import dm_env
 from dm_env import specs
 import numpy as np
 
-from gtrxl_tf.environments import memory_task
+from gtrxl_tf.environments import episodic
 from gtrxl_tf.environments import optional
 from gtrxl_tf.settings import config
 
@@ -22,11 +22,11 @@ _SYMBOLS_VIEW, _PIXELS_VIEW = 7, 3
 _CELL_PIXELS = 28
 _MAX_INDEX = 10  # The package's largest kind of object, colour or state.
 _UNSEEN = 0  # The kind of a cell that is hidden from the agent.
-_DIRECTIONS = memory_task.constant_rows(np.eye(4))
+_DIRECTIONS = episodic.constant_rows(np.eye(4))
 
 
 @config.configurable
-class MinigridMemory(memory_task.MemoryTask):
+class MinigridMemory(episodic.MemoryTask):
   """A room with a key or a ball, a hallway, and a key and a ball at its two ends.
 
   The agent starts anywhere between the room in the west and the junction in the east,
@@ -133,7 +133,7 @@ class MinigridMemory(memory_task.MemoryTask):
     symbols, reward, terminated, truncated, _ = self._minigrid.step(action)
     self._look(symbols['image'])
     self._success = terminated and self._position() == self._minigrid.success_pos
-    return memory_task.later_step(
+    return episodic.later_step(
         float(reward), self._observation(symbols), terminated, truncated)
 
   def _observation(self, symbols) -> dict[str, np.ndarray]:

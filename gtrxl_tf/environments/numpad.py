@@ -27,7 +27,7 @@ import dm_env
 from dm_env import specs
 import numpy as np
 
-from gtrxl_tf.environments import memory_task
+from gtrxl_tf.environments import episodic
 from gtrxl_tf.environments import rendering
 from gtrxl_tf.settings import config
 
@@ -38,7 +38,7 @@ _MIXING_MOVES_PER_PAD = 25
 
 
 @config.configurable
-class Numpad(memory_task.MemoryTask):
+class Numpad(episodic.MemoryTask):
   """The Numpad on a grid of `size` x `size` pads; the module has the rules.
 
   The agent starts on a pad drawn uniformly; starting there does not press it. Entering
@@ -78,10 +78,10 @@ class Numpad(memory_task.MemoryTask):
     super().__init__(_NUM_ACTIONS, seed)
     self._size = size
     self._episode_length = episode_length
-    self._positions = memory_task.constant_rows(np.eye(size**2))
-    self._actions = memory_task.constant_rows(np.eye(_NUM_ACTIONS))
-    self._rewards = memory_task.constant_rows([[0.], [1.]])
-    self._no_action, = memory_task.constant_rows(np.zeros([1, _NUM_ACTIONS]))
+    self._positions = episodic.constant_rows(np.eye(size**2))
+    self._actions = episodic.constant_rows(np.eye(_NUM_ACTIONS))
+    self._rewards = episodic.constant_rows([[0.], [1.]])
+    self._no_action, = episodic.constant_rows(np.zeros([1, _NUM_ACTIONS]))
     self._reset()  # Every attribute of an episode exists from here on.
 
   @property
@@ -133,7 +133,7 @@ class Numpad(memory_task.MemoryTask):
     reward = self._hidden.press(pad) if pad != self._position else 0
     self._position = pad
     self._num_steps += 1
-    return memory_task.later_step(
+    return episodic.later_step(
         float(reward), self._observation(self._actions[action], reward),
         self._num_steps == self._episode_length)
 
@@ -155,7 +155,7 @@ class HiddenSequence:
     self._num_rewarded = 0  # Pads that gave a reward in this repetition of the sequence.
     lights = np.empty([size**2, size**2])
     lights[:, self.sequence] = np.tri(size**2, k=-1)
-    self._lights = memory_task.constant_rows(lights)  # Indexed by how many are lit.
+    self._lights = episodic.constant_rows(lights)  # Indexed by how many are lit.
 
   @property
   def next(self) -> int:

@@ -6,7 +6,7 @@ import dm_env
 from dm_env import specs
 import numpy as np
 
-from gtrxl_tf.environments import memory_task
+from gtrxl_tf.environments import episodic
 from gtrxl_tf.environments import numpad
 from gtrxl_tf.environments import optional
 from gtrxl_tf.environments import rendering
@@ -38,7 +38,7 @@ _PROPRIOCEPTION = ('position', 'velocity', 'acceleration', 'angular_velocity')
 
 
 @config.configurable
-class NumpadMujoco(memory_task.MemoryTask):
+class NumpadMujoco(episodic.MemoryTask):
   """The Numpad with a ball; the module `numpad` has the rules of the sequence.
 
   The ball starts at rest, at a place drawn uniformly. It presses a pad by touching the
@@ -81,7 +81,7 @@ class NumpadMujoco(memory_task.MemoryTask):
     self._size = size
     self._num_pads = size**2
     self._episode_length = episode_length
-    self._rewards = memory_task.constant_rows([[0.], [1.]])
+    self._rewards = episodic.constant_rows([[0.], [1.]])
     rendering.choose_backend()
     dm_mujoco = optional.load('dm_control.mujoco', needed_by='NumpadMujoco')
     self._mujoco = optional.load('mujoco', needed_by='NumpadMujoco')
@@ -93,7 +93,7 @@ class NumpadMujoco(memory_task.MemoryTask):
     self._physics = dm_mujoco.Physics.from_xml_string(_xml(self._centres, self._limit))
     self._model = self._physics.model.ptr
     self._data = self._physics.data.ptr
-    self._zeros = memory_task.constant_rows(np.zeros([1, 3]))[0]
+    self._zeros = episodic.constant_rows(np.zeros([1, 3]))[0]
     self._reset()  # Every attribute of an episode exists from here on.
 
   def action_spec(self) -> specs.BoundedArray:
@@ -187,7 +187,7 @@ class NumpadMujoco(memory_task.MemoryTask):
         reward = self._hidden.press(pad)
     acceleration = (data.qvel[:3] - velocity) / (_CONTROL_TIMESTEP * _GRAVITY)
     self._num_steps += 1
-    return memory_task.later_step(
+    return episodic.later_step(
         float(reward), self._observation(acceleration, action, reward),
         self._num_steps == self._episode_length)
 

@@ -7,7 +7,7 @@ from absl.testing import absltest
 from absl.testing import parameterized
 import numpy as np
 
-from gtrxl_tf.environments import memory_task
+from gtrxl_tf.environments import episodic
 from gtrxl_tf.environments import numpad_mujoco
 from gtrxl_tf.settings import config
 
@@ -135,7 +135,7 @@ class SequenceTest(parameterized.TestCase):
   @parameterized.parameters(2, 4)
   def test_the_informed_ball_presses_a_pad_in_5_to_6_steps(self, size):
     environment = numpad_mujoco.NumpadMujoco(size=size, seed=0)
-    informed = memory_task.informed_return(environment, 5)
+    informed = episodic.informed_return(environment, 5)
     self.assertBetween(informed, 500 / 6, 500 / 4)
     self.assertTrue(environment.episode_success())
 

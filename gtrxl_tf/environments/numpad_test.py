@@ -8,7 +8,7 @@ from absl.testing import parameterized
 import numpy as np
 import pytest
 
-from gtrxl_tf.environments import memory_task
+from gtrxl_tf.environments import episodic
 from gtrxl_tf.environments import numpad
 
 
@@ -165,7 +165,7 @@ class NumpadTest(parameterized.TestCase):
 
   def test_success_and_lights_do_not_outlive_the_episode(self):
     environment = numpad.Numpad(size=2, episode_length=20, seed=0)
-    memory_task.informed_return(environment, 1)
+    episodic.informed_return(environment, 1)
     self.assertTrue(environment.episode_success())
     time_step = environment.reset()
     self.assertFalse(environment.episode_success())
@@ -225,7 +225,7 @@ class NumpadTest(parameterized.TestCase):
     # In size 2, only a start on the sequence's first pad costs a step of 100.
     environment = numpad.Numpad(size=size, episode_length=100, seed=0)
     self.assertAlmostEqual(
-        memory_task.informed_return(environment, 300), informed, delta=0.75)
+        episodic.informed_return(environment, 300), informed, delta=0.75)
     self.assertAlmostEqual(_random_return(environment, 300), random, delta=0.5)
 
   def test_refuses_actions_that_do_not_exist(self):

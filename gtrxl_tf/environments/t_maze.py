@@ -9,7 +9,7 @@ import dm_env
 from dm_env import specs
 import numpy as np
 
-from gtrxl_tf.environments import memory_task
+from gtrxl_tf.environments import episodic
 from gtrxl_tf.environments import rendering
 from gtrxl_tf.settings import config
 
@@ -17,7 +17,7 @@ LEFT, UP, RIGHT, DOWN = range(4)
 
 
 @config.configurable
-class TMaze(memory_task.MemoryTask):
+class TMaze(episodic.MemoryTask):
   """A corridor of `corridor_length` steps to a junction, and one turn there.
 
   The agent starts at x = 0; the junction is at x = L = `corridor_length`. In the
@@ -129,7 +129,7 @@ class TMaze(memory_task.MemoryTask):
       self._x -= action == LEFT and self._x > 0
       reward = 0.0 - self._penalty / self._length
     last = turns or self._num_steps == self._length + 2
-    return memory_task.later_step(reward, self._observation(clue=0), last)
+    return episodic.later_step(reward, self._observation(clue=0), last)
 
   def _observation(self, clue: int) -> np.ndarray:
     flag = self._y == 0 and self._x == self._length - self._flag_distance

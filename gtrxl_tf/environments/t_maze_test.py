@@ -5,7 +5,7 @@ from absl.testing import parameterized
 import numpy as np
 
 from gtrxl_tf.environments import clues
-from gtrxl_tf.environments import memory_task
+from gtrxl_tf.environments import episodic
 from gtrxl_tf.environments import t_maze
 from gtrxl_tf.environments.t_maze import DOWN
 from gtrxl_tf.environments.t_maze import LEFT
@@ -123,7 +123,7 @@ class TMazeTest(parameterized.TestCase):
   @parameterized.parameters((30, 0.0), (30, 1.0), (1, 0.0))
   def test_the_informed_agent_always_earns_one(self, length, penalty):
     environment = t_maze.TMaze(length, penalty, seed=0)
-    self.assertEqual(memory_task.informed_return(environment, 50), 1)
+    self.assertEqual(episodic.informed_return(environment, 50), 1)
 
   def test_refuses_a_shortest_corridor_above_the_longest(self):
     with self.assertRaisesRegex(config.ConfigError, 'min_corridor_length = 6'):

@@ -19,7 +19,7 @@ from dm_env import specs
 import numpy as np
 
 from gtrxl_tf import files
-from gtrxl_tf.environments import memory_task
+from gtrxl_tf.environments import episodic
 from gtrxl_tf.environments import optional
 from gtrxl_tf.settings import config
 
@@ -62,7 +62,7 @@ _FARTHEST = _SPEED * _TICS + _TOUCH + _MARGIN
 
 
 @config.configurable
-class VizdoomTwoColors(memory_task.MemoryTask):
+class VizdoomTwoColors(episodic.MemoryTask):
   """A room with a floor of acid, a pillar that soon vanishes, and items of two colours.
 
   The pillar is green or red. It stands in the centre of the room, in the agent's view,
@@ -215,7 +215,7 @@ class VizdoomTwoColors(memory_task.MemoryTask):
       return dm_env.termination(float(reward), {'image': self._image.copy()})
     self._image = self._draw()
     reward = float(reward + _LIVING_REWARD * self._frame_skip)
-    return memory_task.later_step(
+    return episodic.later_step(
         reward, {'image': self._image}, False, self._steps == self._max_steps)
 
   def _draw(self) -> np.ndarray:

@@ -17,7 +17,7 @@ from gtrxl_tf import machine
 from gtrxl_tf.launch import prepare
 from gtrxl_tf.launch import train
 from gtrxl_tf.replay import mapped
-from gtrxl_tf.replay import rings
+from gtrxl_tf.replay import memory_replay
 from gtrxl_tf.settings import config
 from gtrxl_tf.settings import gin_files
 
@@ -67,7 +67,7 @@ class LimitsTest(parameterized.TestCase):
     batch = sum(spec.shape.num_elements() * spec.dtype.size
                 for spec in tf.nest.flatten(experiment.unroll_signature()))
     needed = experiment.items_per_batch * batch + mapped.size(
-        rings.specs(experiment.layout))
+        memory_replay.specs(experiment.layout))
     with mock.patch.object(machine, 'free_bytes', return_value=needed):
       prepare.check_batch(experiment)
     with mock.patch.object(machine, 'free_bytes', return_value=needed - 1):

@@ -10,7 +10,7 @@ import tree
 from gtrxl_tf import machine
 from gtrxl_tf.launch import configurables  # noqa: F401 (for gin)
 from gtrxl_tf.replay import mapped
-from gtrxl_tf.replay import rings
+from gtrxl_tf.replay import memory_replay
 from gtrxl_tf.settings import config
 from gtrxl_tf.settings import differences
 from gtrxl_tf.training import experiment as experiment_lib
@@ -87,7 +87,7 @@ def check_batch(experiment: experiment_lib.Experiment) -> None:
              for spec in tree.flatten(experiment.unroll_signature()))
   needed = experiment.items_per_batch * item
   if experiment.takes_turns or experiment.transport == 'memory':
-    needed += mapped.size(rings.specs(experiment.layout))
+    needed += mapped.size(memory_replay.specs(experiment.layout))
   else:
     needed += experiment.queue_size * item
   if needed > free:

@@ -16,7 +16,7 @@ import portpicker
 from gtrxl_tf.launch import exit_codes
 from gtrxl_tf.launch import parts
 from gtrxl_tf.launch import processes
-from gtrxl_tf.replay import shared
+from gtrxl_tf.replay import shared_memory
 from gtrxl_tf.settings import config
 from gtrxl_tf.training import console as console_lib
 from gtrxl_tf.training import devices
@@ -67,8 +67,8 @@ class Supervisor:
           failure=str(self._failure(name)), start=start), args
 
     if experiment.transport == 'memory':
-      self._memory = shared.create(experiment.layout)
-      server = shared.address(self._memory)
+      self._memory = shared_memory.create(experiment.layout)
+      server = shared_memory.address(self._memory)
     else:
       port = portpicker.pick_unused_port()
       server = f'localhost:{port}'

@@ -15,13 +15,13 @@ import pytest
 import tensorflow as tf
 
 from gtrxl_tf.replay import connection
+from gtrxl_tf.replay import packed_weights
 from gtrxl_tf.replay import replay_testing
-from gtrxl_tf.replay import reverb_client
+from gtrxl_tf.replay import reverb_replay
 from gtrxl_tf.replay import server
-from gtrxl_tf.replay import shared
+from gtrxl_tf.replay import shared_memory
 from gtrxl_tf.replay import staleness
 from gtrxl_tf.replay import unroll as unroll_lib
-from gtrxl_tf.replay import weights
 from gtrxl_tf.settings import config
 
 _E = 3
@@ -80,7 +80,7 @@ class _Suite(metaclass=parameterized.TestGeneratorMetaclass):
     """Starts a replay and returns a writer."""
     self.layout = unroll_lib.Layout(
         _specs(_row(0, memory_length > 0)), unroll_length, memory_length, overlap,
-        queue_size, num_actors, weights.specs(variables, half), half)
+        queue_size, num_actors, packed_weights.specs(variables, half), half)
     self.address = self.serve()
     self.ledger = staleness.Ledger(max_age=100, overlap=overlap)
     self.replay = connection.connect(self.address, self.layout)
@@ -382,22 +382,22 @@ class ServerTest(_Suite, parameterized.TestCase):
     for other, message in (
         (dict(unroll_length=5), r'reward has shape \(6, 3\) and dtype float32: expected '
          r'shape \(5, 3\)'),
-        (dict(weights=weights.specs(variables[:2])), r'weights\[3\] is missing')):
+        (dict(weights=packed_weights.specs(variables[:2])), r'weights\[3\] is missing')):
       replay = connection.connect(self.address, self.layout._replace(**other))
       with self.assertRaisesRegex(config.ConfigError, f'does not fit .*{message}'):
         replay.check(None)
 
   @parameterized.parameters((1, 1), (13, 13), (24, 24), (64, 32), (95, 19), (37, 1))
   def test_chunks_divide_the_unroll(self, unroll_length, expected):
-    self.assertEqual(reverb_client.chunk_length(unroll_length), expected)
+    self.assertEqual(reverb_replay.chunk_length(unroll_length), expected)
 
 
 class SharedTest(_Suite, parameterized.TestCase):
 
   def serve(self):
-    descriptor = shared.create(self.layout)
+    descriptor = shared_memory.create(self.layout)
     self.addCleanup(os.close, descriptor)
-    return shared.address(descriptor)
+    return shared_memory.address(descriptor)
 
   def test_a_writer_that_takes_the_place_of_another_begins_anew(self):
     one = self.start(unroll_length=4, memory_length=6, queue_size=3, num_actors=1)

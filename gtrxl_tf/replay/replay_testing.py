@@ -7,7 +7,7 @@ from typing import Any
 from absl.testing import absltest
 import pytest
 
-from gtrxl_tf.replay import shared
+from gtrxl_tf.replay import shared_memory
 
 _REASON = 'it needs Reverb, and so Python 3.10 or 3.11'
 _HAS_REVERB = importlib.util.find_spec('reverb') is not None
@@ -22,6 +22,6 @@ def require_reverb(test: absltest.TestCase) -> None:
 
 def memory(test: absltest.TestCase, experiment: Any) -> str:
   """Makes the memory of an experiment's run for a test; returns its address."""
-  descriptor = shared.create(experiment.layout)
+  descriptor = shared_memory.create(experiment.layout)
   test.addCleanup(os.close, descriptor)
-  return shared.address(descriptor)
+  return shared_memory.address(descriptor)

@@ -9,9 +9,9 @@ import tensorflow as tf
 
 from gtrxl_tf import machine
 from gtrxl_tf.replay import lazy_reverb as reverb
-from gtrxl_tf.replay import reverb_client
+from gtrxl_tf.replay import packed_weights
+from gtrxl_tf.replay import reverb_replay
 from gtrxl_tf.replay import unroll
-from gtrxl_tf.replay import weights
 from gtrxl_tf.settings import config
 
 
@@ -25,19 +25,19 @@ def serve(port: int, layout: unroll.Layout, settings: Optional[str] = None
   Args:
     port: the port to listen on, on all interfaces (Reverb cannot restrict them).
     layout: what the processes of the run exchange.
-    settings: a text that everyone who connects can read, see `reverb_client.Connection.check`.
+    settings: a text that everyone who connects can read, see `reverb_replay.Connection.check`.
   """
   check_port(port)
   tables = [
       reverb.Table.queue(
-          reverb_client.UNROLLS, layout.queue_size, signature=layout.signature),
-      _newest(reverb_client.WEIGHTS, weights.item_specs(layout.weights))]
+          reverb_replay.UNROLLS, layout.queue_size, signature=layout.signature),
+      _newest(reverb_replay.WEIGHTS, packed_weights.item_specs(layout.weights))]
   if settings is not None:
-    tables.append(_newest(reverb_client.SETTINGS, tf.TensorSpec([None], tf.uint8)))
+    tables.append(_newest(reverb_replay.SETTINGS, tf.TensorSpec([None], tf.uint8)))
   server = reverb.Server(tables, port=port)
   if settings is not None:
     reverb.Client(f'localhost:{port}').insert(
-        np.frombuffer(settings.encode(), np.uint8), {reverb_client.SETTINGS: 1.0})
+        np.frombuffer(settings.encode(), np.uint8), {reverb_replay.SETTINGS: 1.0})
   return server
 
 
@@ -60,8 +60,8 @@ def check_port(port: int, host: str = '0.0.0.0') -> None:
 def sizes(port: int) -> Dict[str, float]:
   """Counts the items present, inserted and sampled of every table but the settings'."""
   counts = {}
-  for name, table in reverb_client.tables(reverb.Client(f'localhost:{port}')).items():
-    if name != reverb_client.SETTINGS:
+  for name, table in reverb_replay.tables(reverb.Client(f'localhost:{port}')).items():
+    if name != reverb_replay.SETTINGS:
       limiter = table.rate_limiter_info
       counts[f'{name}_items'] = table.current_size
       counts[f'{name}_inserted'] = limiter.insert_stats.completed

@@ -11,7 +11,7 @@ import tree
 
 from gtrxl_tf import environments
 from gtrxl_tf.replay import mapped
-from gtrxl_tf.replay import reverb_client
+from gtrxl_tf.replay import reverb_replay
 from gtrxl_tf.replay import server_lost
 from gtrxl_tf.settings import config
 from gtrxl_tf.settings import differences
@@ -62,7 +62,7 @@ class _Actor:
           f'no inference server, but something else answers at {address}: {magic}')
     told = json.loads(inference_call.receive(self._socket, length))
     if settings is not None and told['settings']:
-      reverb_client.compare(f'the inference server at {address}', settings,
+      reverb_replay.compare(f'the inference server at {address}', settings,
                             differences.from_json(told['settings']))
     if told['refused']:
       raise config.ConfigError(told['refused'])

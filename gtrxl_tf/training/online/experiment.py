@@ -13,9 +13,9 @@ from gtrxl_tf.agents import policy as policy_lib
 from gtrxl_tf.agents import r2d2
 from gtrxl_tf.agents import vmpo
 from gtrxl_tf.networks import actor_critic
+from gtrxl_tf.replay import packed_weights
 from gtrxl_tf.replay import prioritized
 from gtrxl_tf.replay import unroll
-from gtrxl_tf.replay import weights
 from gtrxl_tf.settings import config
 from gtrxl_tf.training import checkpoints as checkpoints_lib
 from gtrxl_tf.training import console
@@ -334,7 +334,7 @@ class OnlineExperiment(experiment.Experiment):
     return unroll.Layout(
         self.row_spec(), self.unroll_length, self.memory_length, self.overlap,
         self.queue_size, self.num_actors,
-        weights.specs(self.acting_network.variables, self.half_transfer),
+        packed_weights.specs(self.acting_network.variables, self.half_transfer),
         self.half_transfer)
 
   def unroll_signature(self) -> unroll.Unroll:

@@ -13,8 +13,8 @@ import pytest
 import tensorflow as tf
 
 from gtrxl_tf import devices_testing
+from gtrxl_tf.replay import memory_replay
 from gtrxl_tf.replay import replay_testing
-from gtrxl_tf.replay import rings
 from gtrxl_tf.settings import config
 from gtrxl_tf.training import devices
 from gtrxl_tf.training import run_folder
@@ -55,14 +55,14 @@ class LocalInferenceTest(absltest.TestCase):
         lambda: time.time() > self.deadline)
     thread = threading.Thread(target=host.run)
     thread.start()
-    published, publish = {}, rings.Weights.publish
+    published, publish = {}, memory_replay.Weights.publish
 
     def record(channel, step, finished=False):
       published[step] = [
           v.numpy() for v in self.trainer._agent.acting_network.variables]
       return publish(channel, step, finished)
 
-    with mock.patch.object(rings.Weights, 'publish', record):
+    with mock.patch.object(memory_replay.Weights, 'publish', record):
       self.assertTrue(self.trainer.run())
     thread.join()
     self.assertTrue(host._finished)

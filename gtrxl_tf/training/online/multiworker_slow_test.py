@@ -9,7 +9,7 @@ import portpicker
 import reverb
 import tensorflow as tf
 
-from gtrxl_tf.replay import reverb_client
+from gtrxl_tf.replay import reverb_replay
 from gtrxl_tf.replay import server as server_lib
 from gtrxl_tf.training.offline import multiworker_testing as offline_testing
 from gtrxl_tf.training.online import multiworker_testing
@@ -37,7 +37,7 @@ class MultiworkerSlowTest(absltest.TestCase):
     layout = self.experiment.layout._replace(queue_size=100)
     server = server_lib.serve(port, layout)
     for identity in writers:
-      writer = reverb_client.Writer(
+      writer = reverb_replay.Writer(
           reverb.Client(f'localhost:{port}'), layout, identity)
       writer.open()
       while not writer.append(self.row):

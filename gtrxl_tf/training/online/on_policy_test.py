@@ -21,7 +21,7 @@ from gtrxl_tf.networks import torsos
 from gtrxl_tf.replay import connection
 from gtrxl_tf.replay import replay_testing
 from gtrxl_tf.replay import server as server_lib
-from gtrxl_tf.replay import shared
+from gtrxl_tf.replay import shared_memory
 from gtrxl_tf.training import run_folder
 from gtrxl_tf.training import trainer as training_lib
 from gtrxl_tf.training.online import actor as actor_lib
@@ -54,9 +54,9 @@ class OnPolicyTest(parameterized.TestCase):
         # About a fifth of the rows are the first ones of episodes.
         environment_steps=round(0.8 * _BATCHES * items * _T * _E)), **settings})
     if shares:
-      descriptor = shared.create(experiment.layout)
+      descriptor = shared_memory.create(experiment.layout)
       self.addCleanup(os.close, descriptor)
-      address = shared.address(descriptor)
+      address = shared_memory.address(descriptor)
     else:
       replay_testing.require_reverb(self)
       port = portpicker.pick_unused_port()

@@ -22,7 +22,7 @@ from gtrxl_tf.environments import t_maze
 from gtrxl_tf.networks import actor_critic
 from gtrxl_tf.networks import torsos
 from gtrxl_tf.replay import connection
-from gtrxl_tf.replay import reverb_client
+from gtrxl_tf.replay import reverb_replay
 from gtrxl_tf.replay import server
 from gtrxl_tf.replay import server_lost
 from gtrxl_tf.training import checkpoints
@@ -133,7 +133,7 @@ class RestartsTest(absltest.TestCase):
       try:
         with server_lost.converted():
           info = reverb.Client(self.address).server_info(timeout=5)
-        if info[reverb_client.UNROLLS].rate_limiter_info.sample_stats.completed > 10:
+        if info[reverb_replay.UNROLLS].rate_limiter_info.sample_stats.completed > 10:
           return
       except server_lost.ServerLost:
         pass

@@ -10,7 +10,7 @@ import numpy as np
 import tree
 
 from gtrxl_tf.replay import unroll
-from gtrxl_tf.replay import writer as writer_lib
+from gtrxl_tf.replay import unroll_writer
 from gtrxl_tf.training.online import experiment as experiment_lib
 
 # What a policy waits for.
@@ -34,7 +34,7 @@ class UnrollStream:
   """
 
   def __init__(self, experiment: experiment_lib.OnlineExperiment,
-               writer: writer_lib.UnrollWriter, tasks: np.ndarray):
+               writer: unroll_writer.UnrollWriter, tasks: np.ndarray):
     """Creates the stream.
 
     Args:

@@ -1,4 +1,4 @@
-"""Unrolls and weights by way of a Reverb server, the replay of a run on many machines."""
+"""The replay of a run on many machines: unrolls and weights by way of a Reverb server."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ import tree
 
 from gtrxl_tf.environments import optional
 from gtrxl_tf.replay import lazy_reverb as reverb
+from gtrxl_tf.replay import packed_weights
 from gtrxl_tf.replay import server_lost
 from gtrxl_tf.replay import staleness
 from gtrxl_tf.replay import unroll
 from gtrxl_tf.replay import unroll_queue
-from gtrxl_tf.replay import weights as weights_lib
-from gtrxl_tf.replay import writer
+from gtrxl_tf.replay import unroll_writer
 from gtrxl_tf.settings import config
 from gtrxl_tf.settings import differences
 
@@ -63,7 +63,7 @@ class Connection:
     misfit = unroll.misfit(
         self._layout.signature, unroll.Unroll(*tables[UNROLLS].signature)
     ) or unroll.misfit(
-        dict(weights=weights_lib.item_specs(self._layout.weights)),
+        dict(weights=packed_weights.item_specs(self._layout.weights)),
         dict(weights=list(tables[WEIGHTS].signature)))
     if misfit:
       raise config.ConfigError(
@@ -132,7 +132,7 @@ def chunk_length(unroll_length: int) -> int:
   return max(d for d in range(1, 33) if unroll_length % d == 0)
 
 
-class Writer(writer.UnrollWriter):
+class Writer(unroll_writer.UnrollWriter):
   """Writes rows to a Reverb server, in chunks that its items share."""
 
   def __init__(self, client: reverb.Client, layout: unroll.Layout,
@@ -274,7 +274,7 @@ class Weights:
   def __init__(self, address: str, variables: Sequence[tf.Variable], half: bool = False):
     """Creates an end, which connects when it is first used; see `weights.specs`."""
     self._client = reverb.Client(address)
-    self._values = weights_lib.Values(variables, half)
+    self._values = packed_weights.Values(variables, half)
     self.finished = False
     self._received = self._published = 0  # How often weights were published then.
 

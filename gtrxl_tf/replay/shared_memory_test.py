@@ -1,4 +1,4 @@
-"""Tests of shared.py: who may open the memory, and processes that are killed."""
+"""Tests of shared_memory.py: who may open the memory, and processes that are killed."""
 
 # pylint: disable=protected-access
 
@@ -18,11 +18,11 @@ import pytest
 import tensorflow as tf
 import tree
 
-from gtrxl_tf.replay import rings
-from gtrxl_tf.replay import shared
+from gtrxl_tf.replay import memory_replay
+from gtrxl_tf.replay import packed_weights
+from gtrxl_tf.replay import shared_memory
 from gtrxl_tf.replay import staleness
 from gtrxl_tf.replay import unroll
-from gtrxl_tf.replay import weights
 from gtrxl_tf.settings import config
 
 _T, _M, _E = 3, 2, 2
@@ -67,17 +67,17 @@ class SharedTest(parameterized.TestCase):
 
   def start(self, **sizes):
     self.layout = _layout(**sizes)
-    descriptor = shared.create(self.layout)
+    descriptor = shared_memory.create(self.layout)
     self.addCleanup(os.close, descriptor)
-    self.address = shared.address(descriptor)
+    self.address = shared_memory.address(descriptor)
     return self.connect()
 
   def connect(self):
-    return shared.Connection(self.address, self.layout)
+    return shared_memory.Connection(self.address, self.layout)
 
   def assert_refused(self, path, message, layout=None):
     with self.assertRaisesRegex(config.ConfigError, f'^--server={path}.*{message}'):
-      shared.Connection(path, layout or self.layout)
+      shared_memory.Connection(path, layout or self.layout)
 
   def test_a_path_that_is_no_memory_of_the_run_is_refused(self):
     self.start()
@@ -102,33 +102,33 @@ class SharedTest(parameterized.TestCase):
   @parameterized.parameters(True, False)
   def test_a_change_wakes_who_waits(self, has_futex):
     if not has_futex:
-      self.enter_context(mock.patch.object(shared, '_FUTEX', None))
+      self.enter_context(mock.patch.object(shared_memory, '_FUTEX', None))
     here, there = self.start(), self.connect()
     waits = []
 
     def wait():
       began = time.monotonic()
-      while not there.read(rings.PUT):
-        there.wait(rings.PUT, 0, 20)
+      while not there.read(memory_replay.PUT):
+        there.wait(memory_replay.PUT, 0, 20)
       waits.append(time.monotonic() - began)
 
     thread = threading.Thread(target=wait)
     thread.start()
     time.sleep(0.2)
     with here.locked() as words:
-      words[rings.PUT] = 1
-    here.wake(rings.PUT)
+      words[memory_replay.PUT] = 1
+    here.wake(memory_replay.PUT)
     thread.join()
     self.assertLess(waits[0], 10)
-    there.wait(rings.PUT, 0, 20)  # It was changed before: no wait.
+    there.wait(memory_replay.PUT, 0, 20)  # It was changed before: no wait.
     began = time.monotonic()
-    there.wait(rings.PUT, 1, 0.01)
+    there.wait(memory_replay.PUT, 1, 0.01)
     self.assertLess(time.monotonic() - began, 10)
 
   # ------------------------------------------------------------------ killed processes
 
   def killed_at(self, line, act):
-    """Forks a process that kills itself at a line of rings.py or shared.py.
+    """Forks a process that kills itself at a line of memory_replay.py or shared_memory.py.
 
     Args:
       line: the lines that it executes before.
@@ -143,7 +143,7 @@ class SharedTest(parameterized.TestCase):
 
       def trace(frame, event, _):
         nonlocal left
-        if frame.f_code.co_filename not in (rings.__file__, shared.__file__):
+        if frame.f_code.co_filename not in (memory_replay.__file__, shared_memory.__file__):
           return None
         left -= event == 'line'
         if left < 0:
@@ -164,8 +164,8 @@ class SharedTest(parameterized.TestCase):
   def kill_at_each_line(self, prepare, act, check):
     """Kills a process at each line of what it does, and checks what it left."""
     # A forked process cannot use TensorFlow, of which the learner needs only arrays here.
-    self.enter_context(mock.patch.object(rings.tf, 'constant', np.array))
-    self.enter_context(mock.patch.object(weights, 'Values', _Values))
+    self.enter_context(mock.patch.object(memory_replay.tf, 'constant', np.array))
+    self.enter_context(mock.patch.object(packed_weights, 'Values', _Values))
     self.replay = self.start()
     self.ledger = staleness.Ledger(100)
     self.next = self.replay.queue(1, self.ledger)

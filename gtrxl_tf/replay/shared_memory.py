@@ -1,4 +1,4 @@
-"""The replay of a run on one machine: memory that its processes share."""
+"""Memory that the processes of a run share, for the arrays of `memory_replay`."""
 
 import contextlib
 import ctypes
@@ -12,7 +12,7 @@ from typing import Any, Iterator
 import numpy as np
 
 from gtrxl_tf.replay import mapped
-from gtrxl_tf.replay import rings
+from gtrxl_tf.replay import memory_replay
 from gtrxl_tf.replay import unroll
 from gtrxl_tf.settings import config
 
@@ -39,7 +39,7 @@ def create(layout: unroll.Layout) -> int:
   Raises:
     OSError: the disk is full, where there must be a file.
   """
-  size = mapped.size(rings.specs(layout))
+  size = mapped.size(memory_replay.specs(layout))
   if hasattr(os, 'memfd_create'):
     descriptor = os.memfd_create('gtrxl_replay')
     os.fchmod(descriptor, 0o600)
@@ -57,7 +57,7 @@ def address(descriptor: int) -> str:
   return f'/proc/{os.getpid()}/fd/{descriptor}'
 
 
-class Connection(rings.Connection):
+class Connection(memory_replay.Connection):
   """A process's connection to the memory; see `connection.connect`.
 
   Processes may be killed anywhere. The kernel then frees the lock, and what was begun
@@ -77,7 +77,7 @@ class Connection(rings.Connection):
       config.ConfigError: it cannot be opened, or was made for other settings.
     """
     self.address, self.name = path, f'the memory {path}'
-    specs = rings.specs(layout)
+    specs = memory_replay.specs(layout)
     try:
       # Each connection opens the file itself: duplicated descriptors would share a lock.
       self._descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC)

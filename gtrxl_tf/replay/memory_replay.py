@@ -1,4 +1,4 @@
-"""Unrolls and weights in arrays: a ring of rows for each actor, a queue, two slots."""
+"""The replay of a run on one machine: a ring of rows for each actor, a queue, and weights."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ import tensorflow as tf
 import tree
 
 from gtrxl_tf.replay import mapped
+from gtrxl_tf.replay import packed_weights
 from gtrxl_tf.replay import staleness
 from gtrxl_tf.replay import unroll
 from gtrxl_tf.replay import unroll_queue
-from gtrxl_tf.replay import weights as weights_lib
-from gtrxl_tf.replay import writer
+from gtrxl_tf.replay import unroll_writer
 
 # Words of the header; the first says what it is. The numbers only grow: items taken from
 # the queue and put into it; weights that the learner has begun to write, and published.
@@ -28,7 +28,7 @@ def specs(layout: unroll.Layout) -> List[mapped.Spec]:
   """Returns the arrays of a replay, in the order of `Connection`'s attributes."""
   slot = [([2], np.int64), *(
       (spec.shape, spec.dtype.as_numpy_dtype)
-      for spec in weights_lib.vectors(layout.weights))]
+      for spec in packed_weights.vectors(layout.weights))]
   rows = _ring_rows(layout)
   ring = [([rows, *spec.shape], spec.dtype.as_numpy_dtype)
           for spec in tree.flatten(layout.row)]
@@ -119,7 +119,7 @@ class Connection:
     return Queue(self, num_items, ledger)
 
 
-class Writer(writer.UnrollWriter):
+class Writer(unroll_writer.UnrollWriter):
   """Writes an actor's rows into its ring. An item refers to them by their number."""
 
   def __init__(self, connection: Connection, actor: int, identity: Optional[int] = None):
@@ -248,7 +248,7 @@ class Weights:
   def __init__(self, connection: Connection, variables: Sequence[tf.Variable]):
     """Creates an end for a network with these variables."""
     self._connection = connection
-    self._values = weights_lib.Values(variables, connection.layout.half_weights)
+    self._values = packed_weights.Values(variables, connection.layout.half_weights)
     self._received = 0
     self.finished = False
 

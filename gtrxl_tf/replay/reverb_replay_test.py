@@ -1,4 +1,4 @@
-"""Tests of reverb_client.py, whose other tests are in connection_test.py: lost servers."""
+"""Tests of reverb_replay.py, whose other tests are in connection_test.py: lost servers."""
 
 import itertools
 import math
@@ -13,13 +13,13 @@ import pytest
 import tensorflow as tf
 
 from gtrxl_tf.replay import connection
+from gtrxl_tf.replay import packed_weights
 from gtrxl_tf.replay import replay_testing
-from gtrxl_tf.replay import reverb_client
+from gtrxl_tf.replay import reverb_replay
 from gtrxl_tf.replay import server
 from gtrxl_tf.replay import server_lost
 from gtrxl_tf.replay import staleness
 from gtrxl_tf.replay import unroll
-from gtrxl_tf.replay import weights
 
 
 @replay_testing.needs_reverb
@@ -34,7 +34,7 @@ class LostServerTest(absltest.TestCase):
     numbers = tf.TensorSpec([1], tf.float32)
     self.layout = unroll.Layout(
         unroll.Unroll(*[numbers] * len(unroll.Unroll._fields)), 2, 1,
-        weights=weights.specs(self.learned))
+        weights=packed_weights.specs(self.learned))
     self.start_server()
     self.replay = connection.connect(f'localhost:{self.port}', self.layout)
     self.publisher, self.receiver = map(self.replay.weights, (self.learned, self.arrived))
@@ -87,7 +87,7 @@ class LostServerTest(absltest.TestCase):
     self.addCleanup(released.set)
     queue = self.connected_queue()
     with mock.patch.object(queue, '_look', return_value=2), mock.patch.object(
-        reverb_client, '_ITEM_SECONDS', 1.0), mock.patch.object(
+        reverb_replay, '_ITEM_SECONDS', 1.0), mock.patch.object(
             queue._client, 'sample', side_effect=lambda *_, **__: released.wait()):
       with self.assertRaises(server_lost.ServerLost):
         queue.next(lambda: False)
