@@ -64,8 +64,9 @@ class HelpTest(parameterized.TestCase):
        'Not started: --core without --env: expected --gin_file and --gin_bindings alone, '
        'or --env\n'),
       ('train', ['--root_dir=x', '--env=CartPole-v1', '--core=lstmm'],
-       'Not started: cores/lstmm.gin: no such gin file, neither at this path nor in this '
-       'library. Did you mean cores/lstm.gin or rate/models/dlstm.gin?\n'),
+       "Not started: core = 'lstmm': expected one of gru, gtrxl, gtrxl_highway, "
+       'gtrxl_input, gtrxl_no_identity, gtrxl_output, gtrxl_sigtanh, gtrxl_thin, lstm, '
+       'lstm_large, mamba, memoryless, merlin, rl_mem, trxl, trxl_i\n'),
       ('compare', ['--root_dir=x', '--env=CartPole-v1,TMaze'],
        'Not started: --env=CartPole-v1,TMaze: expected ids alone, as CartPole-v1, or '
        'classes alone, as TMaze\n'),

@@ -178,8 +178,8 @@ class ServeTest(absltest.TestCase):
     (folder / 'saved_model.pb').write_bytes(b'')
     server = _Server(folder)
     self.assertEqual(server.process.wait(240), 2)
-    self.assertRegex(
-        server.output(), f'^Not started: {folder}/saved_model.pb: is damaged: .*\n$')
+    self.assertRegex(server.output(), f'^Not started: {folder}/saved_model.pb: is '
+                     r'damaged: has 0 bytes: expected \d+\n$')
 
   def test_a_missing_aiohttp_is_refused_in_one_line(self):
     done = subprocess.run(

@@ -23,7 +23,7 @@ SPECS = 'policy_specs.pbtxt'  # The specs of what a policy takes and returns.
 def write_checksums(folder: pathlib.Path) -> None:
   """Writes the record of a folder's files that `verify` reads."""
   files.write_sealed(folder / CHECKSUMS, {'files': {
-      str(path.relative_to(folder)): _size_and_checksum(path)
+      str(path.relative_to(folder)): [path.stat().st_size, files.checksum(path)]
       for path in sorted(folder.rglob('*')) if path.is_file()}})
 
 
@@ -36,16 +36,17 @@ def verify(folder: pathlib.Path) -> None:
     record = files.read_sealed(folder / CHECKSUMS, 'files')['files']
   except files.DamagedFile as error:
     raise config.ConfigError(str(error)) from error
-  for name, expected in record.items():
+  for name, (size, checksum) in record.items():
     path = folder / name
-    found = _size_and_checksum(path) if path.is_file() else 'no file'
-    if found != expected:
+    if not path.is_file():
+      raise config.ConfigError(f'{path}: is missing')
+    if path.stat().st_size != size:
       raise config.ConfigError(
-          f'{path}: is damaged: size and checksum are {found}: expected {expected}')
-
-
-def _size_and_checksum(path: pathlib.Path) -> List[Any]:
-  return [path.stat().st_size, files.checksum(path)]
+          f'{path}: is damaged: has {path.stat().st_size} bytes: expected {size}')
+    found = files.checksum(path)
+    if found != checksum:
+      raise config.ConfigError(
+          f'{path}: is damaged: its checksum is {found}: expected {checksum}')
 
 
 @contextlib.contextmanager

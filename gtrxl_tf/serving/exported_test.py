@@ -161,7 +161,10 @@ class DamageTest(parameterized.TestCase):
       damage=(_cut, _flip, pathlib.Path.unlink))
   def test_damage_is_named(self, file, damage):
     damage(self.folder / file)
-    self.assert_refused(f'/{file}: is damaged')
+    expected = {_cut: r'is damaged: has \d+ bytes: expected \d+$',
+                _flip: r'is damaged: its checksum is \w+: expected \w+$',
+                pathlib.Path.unlink: 'is missing$'}[damage]
+    self.assert_refused(f'/{file}: {expected}')
 
   @parameterized.parameters(
       '', '{', '[]', '{"files": {}}')
