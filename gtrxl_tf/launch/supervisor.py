@@ -25,8 +25,11 @@ from gtrxl_tf.training import run_folder
 from gtrxl_tf.training import trainer
 from gtrxl_tf.training.online import experiment as experiment_lib
 
-# A part that dies more often than this within some minutes ends the run.
-_DEATHS, _WITHIN_SECONDS = 5, 600
+# A part may fail this often within some minutes, by an error or a crash, and die this often
+# in all, whatever ended it.
+_ERRORS, _WITHIN_SECONDS, _DEATHS = 2, 600, 20
+# These signals come from outside, for example from the system when memory runs out.
+_KILLS = -signal.SIGKILL, -signal.SIGTERM
 # How long a learner that is told to stop may take, besides the step that it is in.
 _SECONDS_TO_SAVE = 30.0
 
@@ -89,18 +92,13 @@ class Supervisor:
         add(f'actor_{i}', parts.play, f'localhost:{ports[i % len(ports)]}', i)
     if experiment.evaluator:
       add('evaluator', parts.evaluate, server, root)
-    # For each part, the times of its deaths.
+    # For each part, the times of its deaths; minus infinity where it was killed.
     self._deaths: Dict[str, List[float]] = {name: [] for name in self._parts}
     self._begins = not self._folder.was_started
     self.processes: Dict[str, multiprocessing.Process] = {}
 
   def run(self, should_stop: Callable[[], bool], console: console_lib.Console) -> None:
-    """Trains with all parts, until the run ends or should stop.
-
-    Args:
-      should_stop: called twice a second.
-      console: shows the metrics.
-    """
+    """Trains with all parts until the run ends or should stop, and shows its metrics."""
     try:
       self.start()
       while not (should_stop() or self.ended()):
@@ -149,12 +147,13 @@ class Supervisor:
     for name, process in self.processes.items():
       if process.is_alive() or self.ended():
         continue
-      why, now = self._why(name), time.monotonic()
-      recent = [death for death in self._deaths[name] if now - death < _WITHIN_SECONDS]
-      self._deaths[name] = [*recent, now]
-      if len(recent) >= _DEATHS:
-        raise exit_codes.RunFailed(
-            f'{name} died {len(recent) + 1} times in ten minutes: {why}')
+      why, now, deaths = self._why(name), time.monotonic(), self._deaths[name]
+      deaths.append(-math.inf if process.exitcode in _KILLS else now)
+      errors = sum(now - death < _WITHIN_SECONDS for death in deaths)
+      if errors > _ERRORS:
+        raise exit_codes.RunFailed(f'{name} failed {errors} times in ten minutes: {why}')
+      if len(deaths) > _DEATHS:
+        raise exit_codes.RunFailed(f'{name} died {len(deaths)} times: {why}')
       logging.warning('%s died: %s; starting it again', name, why)
       self._start(name)
 

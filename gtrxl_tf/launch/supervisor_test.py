@@ -106,17 +106,23 @@ class SupervisorTest(parameterized.TestCase):
     return str(caught.exception)
 
   @parameterized.parameters('server', 'learner', 'actor_1', 'evaluator')
-  def test_a_part_that_dies_too_often_ends_the_run(self, name):
-    for i in range(5):
-      self.assertRegex(self.die(name, after=1.0), f'{name} died: SIGKILL .*; starting')
+  def test_a_part_that_fails_too_often_ends_the_run(self, name):
+    for _ in range(2):
+      self.assertRegex(self.die(name, 1, 'reward = nan', after=1.0), 'reward = nan')
+      self.die(name, -signal.SIGKILL, after=1.0)  # A kill is no error of the part.
       self.die('actor_0' if name != 'actor_0' else 'learner', after=1.0)
-    self.gives_up(f'^{name} died 6 times in ten minutes: reward = nan '
+    self.gives_up(f'^{name} failed 3 times in ten minutes: reward = nan '
                   rf'\(traceback: {re.escape(str(self.failure(name)))}\)$',
                   name, 1, 'reward = nan', after=1.0)
     self.assertIn('Traceback: the places', self.failure(name).read_text())
 
+  def test_a_part_that_is_killed_again_and_again_ends_the_run(self):
+    for _ in range(20):
+      self.assertRegex(self.die('actor_0', after=1.0), 'actor_0 died: SIGKILL .*; start')
+    self.gives_up('^actor_0 died 21 times: SIGKILL', 'actor_0', after=1.0)
+
   def test_an_error_is_survived_if_it_is_seldom(self):
-    for _ in range(25):
+    for _ in range(20):
       self.die('actor_0', 1, 'seldom', after=400.0)
 
   def test_no_start_of_an_actor_repeats_an_earlier_one_of_the_run(self):
