@@ -212,12 +212,9 @@ class BatchedEnvironment:
 
   def _fitting_actions(self, actions) -> list[np.ndarray]:
     """Returns copies of the actions' leaves: environments may write into their actions."""
-    if tree.is_nested(self._action_spec):
-      actions = tree.flatten_up_to(self._action_spec, actions, check_types=False)
-    else:
-      actions = [actions]
     leaves = []
-    for (name, spec), leaf in zip(self._action_leaves, actions):
+    for (name, spec), leaf in zip(self._action_leaves, tree.flatten_up_to(
+        self._action_spec, actions, check_types=False)):
       leaf = np.asarray(leaf)
       shape = (self.num_environments, *spec.shape)
       if leaf.shape != shape or not np.can_cast(leaf.dtype, spec.dtype, 'same_kind'):
@@ -227,11 +224,9 @@ class BatchedEnvironment:
     return leaves
 
   def _batch(self, time_steps: Iterable[dm_env.TimeStep]) -> BatchedTimeStep:
-    """Writes each time step into arrays as soon as it arrives, and checks them."""
+    """Checks time steps and makes arrays of them."""
     num = self.num_environments
-    step_types, rewards, discounts = [], [], []
-    arrays = [np.empty((num, *leaf.shape), leaf.dtype)
-              for leaf in tree.flatten(self._observation_spec)]
+    step_types, rewards, discounts, observations = [], [], [], []
     results = {name: np.full(num, np.nan, np.float32)
                for name in ('episode_return', 'episode_success')}
 
@@ -248,8 +243,9 @@ class BatchedEnvironment:
                            'with a StepType and two numbers') from error
       if step_type != _MID or self._must_begin[i]:
         self._begin_or_end(i, step_type, results)
-      self._write(arrays, i, observation, step_type != _MID)
+      observations.append(self._leaves_of(i, observation, step_type != _MID))
 
+    arrays = [*map(self._stacked, zip(*observations), self._expected)]
     step_types = np.array(step_types, np.int32)
     rewards, discounts = np.array([rewards, discounts], np.float32)
     last = step_types == _LAST
@@ -297,36 +293,33 @@ class BatchedEnvironment:
                          'in [0, 1]')
     return value
 
-  def _write(self, arrays: list[np.ndarray], i: int, observation: Any, at_edge: bool) -> None:
-    """Writes an observation of environment `i`, if structure, shape and dtype fit."""
+  def _leaves_of(self, i: int, observation: Any, at_edge: bool) -> Sequence[np.ndarray]:
+    """Returns an observation of environment `i` as arrays, if its structure fits."""
     try:
       leaves = self._flatten(observation)
+      # The next environment may write into the same arrays, unless these are read-only.
+      leaves = [leaf.copy() if leaf.flags.writeable else leaf for leaf in leaves]
     except (LookupError, TypeError):
-      leaves = ()
+      leaves = []
+    except AttributeError:  # A number or a list, for example.
+      leaves = [*map(_as_array, leaves)]
     # Comparing names at every step, not just an episode's first and last, would be slow.
-    if self._is_nested and (at_edge or len(leaves) != len(arrays)):
+    if self._is_nested and (at_edge or len(leaves) != len(self._leaves)):
       found = [name for name, _ in _named_leaves('observation', observation)]
       expected = [name for name, _ in self._leaves]
       if found != expected:  # dm-tree's check does not compare keys.
         raise self._misfit(i, f'returned {found}: expected {expected}')
-    for leaf, array, (name, shape, dtype) in zip(leaves, arrays, self._expected):
-      # The assignment alone would broadcast and cast silently.
-      if getattr(leaf, 'shape', None) != shape or leaf.dtype != dtype:
-        leaf = self._fitting(i, leaf, name, shape, dtype)
-      array[i] = leaf
+    return leaves
 
-  def _fitting(self, i: int, value: Any, name: str, shape: tuple, dtype: np.dtype) -> np.ndarray:
-    """Returns `value` as an array; raises an error if that does not fit the spec."""
-    try:
-      found = np.asarray(value)
-    except (TypeError, ValueError):  # Lists of different lengths, for example.
-      found = np.array(None)
-    if found.shape != shape or found.dtype != dtype:
-      value = value.tolist() if isinstance(value, np.ndarray) else value
-      raise self._misfit(
-          i, f'{name} = {_short(value)} has shape {found.shape} and dtype {found.dtype}: '
-          f'expected {shape} and {dtype}, as its spec says')
-    return found
+  def _stacked(self, leaves: Sequence[np.ndarray], expected: tuple) -> np.ndarray:
+    """Returns one leaf of all environments, `[E, ...]`, if shapes and dtypes fit."""
+    name, shape, dtype = expected
+    for i, leaf in enumerate(leaves):
+      if leaf.shape != shape or leaf.dtype != dtype:  # numpy would broadcast and cast.
+        raise self._misfit(
+            i, f'{name} = {_short(leaf.tolist())} has shape {leaf.shape} and dtype '
+            f'{leaf.dtype}: expected {shape} and {dtype}, as its spec says')
+    return np.array(leaves, specs_lib.narrowed(dtype))
 
   def _check(self, rewards: np.ndarray, discounts: np.ndarray, arrays: list[np.ndarray],
              last: np.ndarray) -> None:
@@ -348,6 +341,13 @@ class BatchedEnvironment:
         if isinstance(expected, specs.Array):
           expected = specs_lib.describe_bounds(expected)
         raise self._misfit(i, f'{name} = {_short(str(values[i]))}: expected {expected}')
+
+
+def _as_array(value: Any) -> np.ndarray:
+  try:
+    return np.array(value)
+  except ValueError:  # Lists of different lengths, for example.
+    return np.array(value, object)
 
 
 def _short(value: Any, most: int = 60) -> str:

@@ -27,9 +27,7 @@ def make(owner: str, constructor: Callable[..., Any], /, seed: int,
     owner: name of the configurable with the argument `environment`, for the error.
     constructor: called with `seed` and `settings`. If it makes a `gymnasium.Env`, it
       need not take `seed`, since its first `reset` gets it.
-    seed: see `constructor`.
     wrappers: applied in order, see `wrappers`.
-    **settings: see `constructor`.
   """
   with _named(f'{owner}.environment', constructor):
     made = _construct(owner, constructor, seed, settings)

@@ -8,8 +8,9 @@ import numpy as np
 
 from gtrxl_tf.environments import specs as specs_lib
 
-# Steps between two looks at the scale of observations, and steps before it is judged.
-_STEPS_BETWEEN_LOOKS, _MANY_STEPS = 10, 100
+# So many steps are looked at more often than later ones, as a look takes as long as a step of
+# 32 small tasks. After so many the scale is judged.
+_FIRST_STEPS, _MANY_STEPS = 1000, 100
 # Numbers without two bounds are large from here on: a network learns slowly from a scale of
 # 1,000, and not from 10,000. Bytes in this range are small, and scaled numbers in that.
 _LARGE, _SMALL_BYTES, _SMALL = 300.0, 16, 1e-3
@@ -26,8 +27,9 @@ class Scales:
   def look(self, arrays: Sequence[np.ndarray], kinds: Sequence[str], last: np.ndarray,
            num_steps: int, time: Callable[[int], str]) -> None:
     """Logs one warning: of the first array of these `specs.kind`s with such a fault."""
-    over = bool(last.any())
-    if not kinds or not over and num_steps % _STEPS_BETWEEN_LOOKS != 2:
+    is_early = num_steps < _FIRST_STEPS
+    over = is_early and bool(last.any())
+    if not kinds or not over and num_steps % (10 if is_early else 100) != 2:
       return
     for place, name, spec, kind, span in self._watched:
       concern = _misshapen(name, spec)
