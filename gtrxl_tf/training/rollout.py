@@ -38,10 +38,9 @@ class XLAStep(NamedTuple):
 class Rollout:
   """Steps a policy and a batch of environments in turn.
 
-  The policy is compiled once. For a small network, converting each array and looking up
-  the trace for a nest of arguments take longer than the step. All inputs of one dtype
-  are therefore one vector, and so are all outputs. The policy's state is in variables:
-  it does not pass through Python.
+  The policy is compiled once. For a small network, converting arrays, checking arguments
+  and looking up traces take longer than the step: all inputs of one dtype are one vector,
+  so are all outputs, and state is in variables, which do not pass through Python.
   """
 
   def __init__(self, environment: environments.BatchedEnvironment,
@@ -128,7 +127,8 @@ class Rollout:
   def _outputs(self) -> List[np.ndarray]:
     """Runs the policy; returns its packed outputs."""
     inputs = list(map(tf.constant, self._packed_inputs.pack(self._inputs())))
-    outputs = self._action(*inputs, *self._weights)
+    outputs = self._action.inference_fn.call_preflattened(
+        [*inputs, *self._weights, *self._action.captured_inputs])
     arrays = [x.numpy() for x in outputs]
     nests.free_attributes((*inputs, *outputs))
     return arrays
