@@ -57,7 +57,7 @@ figure3: .venv/core ## Compare on Numpad 2 x 2, 3 x 3 and 4 x 4; takes many hour
 	    $(ARGS)
 
 figures: .venv/core ## Write docs/results.md, its pages and pictures from docs/runs/*.jsonl
-	$(RUN) binaries.figures --claims=docs/results/claims.toml $(ARGS)
+	.venv/bin/python docs/results/claims.py
 
 # Figures 6 to 11 of *Memory-Efficient Algorithm Distillation* at the twin's size.
 # docs/distillation.md has the commands of the paper's.

@@ -20,7 +20,7 @@ _LIBRARY = _ROOT / 'gtrxl_tf'
 _BUDGETS = {
     '.': 511,
     'agents': 2477,
-    'analysis': 2860,
+    'analysis': 2426,
     'collecting': 764,
     'cores': 4122,
     'datasets': 1884,

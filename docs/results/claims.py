@@ -1,6 +1,7 @@
-"""Pages and pictures of the claims of papers: made from a table and index files of runs.
+"""Makes docs/results.md, the pages beside this file and their pictures: `make figures`.
 
-The head of the table, docs/results/claims.toml, explains it. `{STATISTIC PICK}` in its
+They show the claims in claims.toml, whose head explains it, with numbers from the index
+files of `gtrxl compare` in docs/runs. `{STATISTIC PICK}` in the table's
 texts stands for a number of the runs. A PICK is FILE/PLACE/MODEL or
 FILE/PLACE/MODEL/MEASURE: an index file in docs/runs; a point of its sweep or a task, or
 `-` where there is only one; a model, without its learning rate unless that tells it from
@@ -14,6 +15,7 @@ from typing import Any, Callable, Dict, Iterator, List, NamedTuple, Optional, Se
 
 import numpy as np
 
+from gtrxl_tf import files
 from gtrxl_tf.analysis import comparison
 from gtrxl_tf.analysis import runs as runs_lib
 from gtrxl_tf.settings import config
@@ -432,3 +434,18 @@ def _processes(picture: _Picture) -> Any:
 _KINDS: Dict[str, Callable[[_Picture], Any]] = {
     'dots': _dots, 'counts': _counts, 'lengths': _lengths, 'curves': _curves,
     'ranked': _ranked, 'processes': _processes}
+
+
+def main() -> None:
+  """Makes the pages and the pictures."""
+  table = pathlib.Path(__file__).with_suffix('.toml')
+  book = Book(table)
+  for page, text in book.texts().items():
+    files.write_atomically(page, text)
+    print(page)
+  for name in book.pictures:
+    draw(book, name, table.with_name(f'{name}.png'))
+
+
+if __name__ == '__main__':
+  main()
