@@ -74,6 +74,23 @@ def tiny_agent(network: Callable[[], actor_critic.ActorCritic] = tiny_network,
   return vmpo.VMPOAgent(network(), network(), **settings)
 
 
+def loss_and_gradients(agent: Any, batch: unroll.Unroll) -> Tuple[Any, Any, Any]:
+  """Returns an agent's loss and metrics, and the gradients of what it learns."""
+  with tf.GradientTape() as tape:
+    loss, metrics = agent.loss(batch)
+  return loss, metrics, tape.gradient(loss, agent.learned_variables)
+
+
+def outputs(network: actor_critic.ActorCritic, batch: unroll.Unroll
+            ) -> actor_critic.NetworkOutputs:
+  """Returns a network's outputs for whole unrolls, from the memory in their records."""
+  m, is_first = batch.memory_length, batch.is_first()
+  return network(
+      actor_critic.NetworkInputs(
+          batch.observation, batch.action, batch.reward, is_first[:, m:]),
+      network.core.restore(batch.record, is_first[:, :m]))[0]
+
+
 def random_unrolls(seed: int, batch_size: int = 4, unroll_length: int = 5,
                    action_spec: Any = DISCRETE, num_tasks: int = 1
                    ) -> unroll.Unroll:

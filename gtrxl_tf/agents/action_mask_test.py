@@ -204,10 +204,7 @@ class LossTest(tf.test.TestCase, parameterized.TestCase):
     batch = testing.random_unrolls(1, action_spec=_MANY)
     batch = batch._replace(observation=_masked_observation(
         batch.observation, _random_mask(1, *batch.reward.shape)))
-    outputs, _ = acting(actor_critic.NetworkInputs(
-        batch.observation, batch.action, batch.reward,
-        batch.is_first()[:, batch.memory_length:]), acting.core.restore(
-            batch.record, batch.is_first()[:, :batch.memory_length]))
+    outputs = testing.outputs(acting, batch)
     sample = acting.action_space.sample(outputs.policy, [0, 1])
     batch = batch._replace(
         policy=tf.nest.map_structure(lambda x: x[:, :-1], outputs.policy),

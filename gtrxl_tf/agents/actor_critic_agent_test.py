@@ -55,6 +55,65 @@ def _trained(make=vmpo.VMPOAgent):
 
 class LossTest(tf.test.TestCase, parameterized.TestCase):
 
+  @parameterized.product(
+      make=[vmpo.VMPOAgent, ppo.PPOAgent],
+      spec=[testing.DISCRETE, testing.CONTINUOUS, testing.HYBRID, testing.INTEGERS])
+  @pytest.mark.medium
+  def test_it_is_finite_and_every_learned_variable_has_a_gradient(self, make, spec):
+    agent = make(*testing.shared_networks(spec))
+    loss, metrics, gradients = testing.loss_and_gradients(
+        agent, testing.random_unrolls(0, action_spec=spec))
+    self.assertEqual(loss.shape, ())
+    for name, value in {'loss': loss, **metrics}.items():
+      self.assertTrue(np.isfinite(value), name)
+    for variable, gradient in zip(agent.learned_variables, gradients):
+      self.assertIsNotNone(gradient, variable.name)
+      self.assertTrue(np.isfinite(gradient).all(), variable.name)
+      self.assertGreater(np.abs(gradient).max(), 0, variable.name)
+
+  @parameterized.parameters(vmpo.VMPOAgent, ppo.PPOAgent)
+  def test_the_action_at_an_episodes_last_step_has_no_influence(self, make):
+    agent = make(*testing.shared_networks())
+    batch = testing.random_unrolls(0)
+    at_last = batch.is_last()[:, :-1]
+    self.assertGreater(np.sum(at_last), 1)
+    # The action there, and the reward after it, which is that of a first step.
+    other = batch._replace(
+        action=tf.where(tf.pad(at_last, [[0, 0], [1, 0]]), 2 - batch.action,
+                        batch.action),
+        policy=batch.policy._replace(logits=tf.where(
+            at_last[..., tf.newaxis], 1e3 * batch.policy.logits, batch.policy.logits)),
+        reward=tf.where(batch.is_first()[:, batch.memory_length:], 1e6, batch.reward))
+    for x, y in zip(tf.nest.flatten(testing.loss_and_gradients(agent, batch)),
+                    tf.nest.flatten(testing.loss_and_gradients(agent, other))):
+      self.assertAllEqual(x, y)
+
+  @parameterized.parameters(vmpo.VMPOAgent, ppo.PPOAgent)
+  @pytest.mark.medium
+  def test_popart_keeps_values_and_is_copied_to_the_acting_network(self, make):
+    agent = make(*testing.shared_networks(num_values=2, popart=functools.partial(
+        networks.PopArt, step_size=0.1)))
+    learner = learner_lib.Learner(
+        agent, tf.keras.optimizers.legacy.Adam(1e-12), tf.distribute.get_strategy())
+    batch = testing.random_unrolls(0, num_tasks=2)
+    batch = batch._replace(reward=5 + 10 * batch.reward)
+    popart, tasks = agent.online.popart, batch.task[:, 0]
+
+    def values():
+      outputs = testing.outputs(agent.online, batch)
+      chosen = tf.gather(outputs.value, tasks, axis=2, batch_dims=1)
+      return popart.denormalize(chosen, tasks)
+
+    before, scale = values(), popart.scale(tasks)
+    metrics = learner.step(batch)
+    self.assertTrue(all(value.shape == () for value in metrics.values()))
+    self.assertNotAllClose(popart.scale(tasks), scale)
+    self.assertAllClose(values(), before, rtol=1e-4, atol=1e-4)
+    self.assertAllClose(agent.acting_network.popart.scale(tasks), scale)
+    agent.refresh_acting_network()
+    for ours, theirs in zip(agent.acting_network.variables, agent.online.variables):
+      self.assertAllEqual(ours, theirs)
+
   @parameterized.parameters(vmpo.VMPOAgent, ppo.PPOAgent)
   @pytest.mark.medium
   def test_the_reward_of_a_first_step_may_be_nan(self, make):
@@ -62,9 +121,7 @@ class LossTest(tf.test.TestCase, parameterized.TestCase):
     first = batch.is_first()[:, batch.memory_length:]
     self.assertTrue(tf.reduce_any(first[:, 1:]))
     batch = batch._replace(reward=tf.where(first, float('nan'), batch.reward))
-    with tf.GradientTape() as tape:
-      loss, _ = agent.loss(batch)
-    for gradient in tape.gradient(loss, agent.learned_variables):
+    for gradient in testing.loss_and_gradients(agent, batch)[2]:
       self.assertAllInSet(np.isfinite(gradient), [True])
 
   @pytest.mark.medium
@@ -157,12 +214,8 @@ class ObservationStatisticsTest(tf.test.TestCase, parameterized.TestCase):
 
   @pytest.mark.medium
   def test_replicas_update_them_with_the_rows_of_all(self):
-    if len(tf.config.list_logical_devices('CPU')) < 2:
-      self.skipTest('TensorFlow had started before the CPU could be split.')
-    strategy = tf.distribute.MirroredStrategy(
-        ['CPU:0', 'CPU:1'], cross_device_ops=tf.distribute.ReductionToOneDevice())
     found = []
-    for strategy in strategy, tf.distribute.get_strategy():
+    for strategy in devices_testing.mirrored(self, 2), tf.distribute.get_strategy():
       with strategy.scope():
         agent = _agent(ppo.PPOAgent)
         optimizer = tf.keras.optimizers.legacy.SGD(0.)

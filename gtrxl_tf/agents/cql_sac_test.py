@@ -168,14 +168,11 @@ class CQLSACAgentTest(tf.test.TestCase):
 
   @pytest.mark.long
   def test_every_step_has_the_same_weight_on_any_replica(self):
-    if len(tf.config.list_logical_devices('CPU')) < 2:
-      self.skipTest('TensorFlow had started before the CPU could be split.')
     batch = _batch(0)
     batch = batch._replace(
         valid=batch.valid & (tf.range(_B)[:, tf.newaxis] + tf.range(_T) < _B // 2 + _T))
     found = []
-    for strategy in tf.distribute.get_strategy(), tf.distribute.MirroredStrategy(
-        ['CPU:0', 'CPU:1'], tf.distribute.ReductionToOneDevice()):
+    for strategy in tf.distribute.get_strategy(), devices_testing.mirrored(self, 2):
       with strategy.scope():
         agent = _agent()
         optimizer = tf.keras.optimizers.legacy.SGD(0.1)

@@ -33,15 +33,6 @@ def _sample(seed=0, num_tasks=1, **settings):
   return unroll_lib.Sample(unrolls, tf.constant(weight, tf.float32))
 
 
-def _outputs(network, unrolls):
-  """The outputs for entire unrolls."""
-  m, is_first = unrolls.memory_length, unrolls.is_first()
-  return network(
-      actor_critic.NetworkInputs(
-          unrolls.observation, unrolls.action, unrolls.reward, is_first[:, m:]),
-      network.core.restore(unrolls.record, is_first[:, :m]))[0]
-
-
 class R2D2AgentTest(tf.test.TestCase, parameterized.TestCase):
 
   @parameterized.parameters(0, 2, 4)
@@ -54,7 +45,7 @@ class R2D2AgentTest(tf.test.TestCase, parameterized.TestCase):
     batch = _sample(num_tasks=2)
     unrolls, values = batch.unroll, []
     for network in agent.online, agent.target:
-      outputs = _outputs(network, unrolls)
+      outputs = testing.outputs(network, unrolls)
       advantages = outputs.policy.logits
       value = tf.gather(outputs.value, unrolls.task[:, 0], axis=2, batch_dims=1)
       values.append((value[..., tf.newaxis] + advantages - tf.reduce_mean(

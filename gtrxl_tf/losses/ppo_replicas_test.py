@@ -10,8 +10,7 @@ import tensorflow as tf
 from gtrxl_tf import devices_testing
 from gtrxl_tf.losses import ppo
 
-NUM_DEVICES = 4
-devices_testing.split_cpu(NUM_DEVICES)
+devices_testing.split_cpu(4)
 
 
 def _batch(**replaced):
@@ -56,18 +55,12 @@ class ReplicasTest(tf.test.TestCase, parameterized.TestCase):
   @pytest.mark.medium
   def test_n_replicas_equal_one_with_the_global_batch(
       self, num_replicas, normalize, masked):
-    if len(tf.config.list_logical_devices('CPU')) < NUM_DEVICES:
-      self.skipTest('TensorFlow had started before the CPU could be split.')
     valid = np.random.RandomState(2).rand(8, 5) < {'no': 2, 'some': 0.6, 'all': 0}[
         masked]
     valid[-2:] &= masked == 'no'  # The last of four has none.
     batch = _batch(valid_mask=valid)
     batch['advantages'][~valid] = np.nan
-    # The default collectives fail; see vmpo_replicas_test.py.
-    got = _evaluate(
-        tf.distribute.MirroredStrategy(
-            [f'CPU:{i}' for i in range(num_replicas)],
-            cross_device_ops=tf.distribute.ReductionToOneDevice()), batch, normalize)
+    got = _evaluate(devices_testing.mirrored(self, num_replicas), batch, normalize)
     want = _evaluate(tf.distribute.get_strategy(), batch, normalize)
     tf.nest.map_structure(
         lambda x, y: self.assertAllClose(x, y, rtol=1e-5, atol=1e-6), got, want)

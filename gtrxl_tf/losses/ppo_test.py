@@ -127,11 +127,14 @@ class SurrogateTest(tf.test.TestCase, parameterized.TestCase):
         tf.nest.flatten(_evaluate(moved, valid, normalize_advantages=True))):
       self.assertAllClose(x, y, rtol=1e-3, atol=1e-4)
 
-  def test_equal_advantages_are_normalized_to_zero(self):
-    loss, gradients = _evaluate(
-        _batch(advantages=np.full([6, 8], 2., np.float32)), normalize_advantages=True)
-    self.assertEqual(loss.policy_loss, 0)
-    self.assertAllEqual(gradients['log_probs'], np.zeros([6, 8]))
+  @parameterized.parameters((7, 0.1), (48, 2.), (100, 0.1), (1000, 1000.1), (2048, 0.3))
+  def test_equal_advantages_are_normalized_to_zero(self, count, advantage):
+    zeros = np.zeros(count, np.float32)
+    loss, gradients = _evaluate(dict(
+        log_probs=zeros, acting_log_probs=zeros, advantages=zeros + np.float32(advantage),
+        entropies=zeros), normalize_advantages=True)
+    self.assertAllClose(loss.policy_loss, 0, atol=1e-6)
+    self.assertAllClose(gradients['log_probs'], zeros, atol=1e-6)
 
 
 class MaskTest(tf.test.TestCase, parameterized.TestCase):
@@ -177,25 +180,13 @@ class BadInputTest(tf.test.TestCase, parameterized.TestCase):
 
   @parameterized.parameters(0, -0.5, float('nan'))
   def test_clip_ratio(self, ratio):
-    with self.assertRaisesRegex(
-        ValueError, f'^clip_ratio: expected a number > 0, got {ratio}$'):
+    with self.assertRaisesRegex(ValueError, f'^clip_ratio: .* got {ratio}$'):
       _evaluate(_batch(), clip_ratio=ratio)
 
   @parameterized.parameters('acting_log_probs', 'advantages', 'entropies')
   def test_shapes(self, name):
-    with self.assertRaisesRegex(
-        ValueError,
-        rf'^{name}: expected the shape \(6, 8\) of log_probs, got \(8, 6\)$'):
+    with self.assertRaisesRegex(ValueError, f'^{name}: expected the shape '):
       _evaluate(_batch(**{name: np.zeros([8, 6], np.float32)}))
-
-  @parameterized.parameters((7, 0.1), (100, 0.1), (1000, 1000.1), (2048, 0.3))
-  def test_equal_advantages_are_normalized_to_0(self, count, advantage):
-    zeros = tf.zeros([count])
-    loss = ppo.ppo_loss(zeros, zeros, tf.fill([count], advantage), zeros,
-                        normalize_advantages=True)
-    self.assertAllClose(loss.policy_loss, 0, atol=1e-6)
-
-  def test_shape_of_the_mask(self):
     with self.assertRaisesRegex(ValueError, '^valid_mask'):
       _evaluate(_batch(), np.ones([6], bool))
 

@@ -63,26 +63,27 @@ class GoldenTest(tf.test.TestCase, parameterized.TestCase):
 
 class NStepReturnsTest(tf.test.TestCase, parameterized.TestCase):
 
-  @parameterized.product(num_steps=[1, 2, 3, 8, 13, 95], gamma=[0., 0.9, 0.99, 1.])
-  def test_equals_the_definition(self, num_steps, gamma):
+  @parameterized.product(
+      num_steps=[1, 2, 3, 8, 13, 95],
+      settings=[(0.,), (0.9,), (0.99,), (1.,), (0.9, 0.), (0.9, 0.5), (0.9, 0.95)])
+  def test_equals_the_definition(self, num_steps, settings):
     unroll = _unroll(7, num_steps)
     self.assertAllClose(
-        returns.n_step_returns(*unroll, gamma), _loop(*unroll, gamma),
+        returns.n_step_returns(*unroll, *settings), _loop(*unroll, *settings),
         rtol=1e-5, atol=1e-5)
 
-  @parameterized.product(num_steps=[1, 2, 13, 95], td_lambda=[0., 0.5, 0.95])
-  def test_lambda_returns_equal_the_definition(self, num_steps, td_lambda):
-    unroll = _unroll(7, num_steps)
-    self.assertAllClose(
-        returns.n_step_returns(*unroll, GAMMA, td_lambda),
-        _loop(*unroll, GAMMA, td_lambda), rtol=1e-5, atol=1e-5)
-
-  def test_a_lambda_of_0_looks_one_step_ahead(self):
+  @parameterized.named_parameters(
+      ('the_end_of_the_unroll', 1, False, 1, [1 + .9 * (2 + .9 * 7), 2 + .9 * 7]),
+      ('a_termination', 0, True, 1, [1 + .9 * 2, 2]),
+      ('a_time_limit', 1, True, 1, [1 + .9 * (2 + .9 * 7), 2 + .9 * 7]),
+      ('one_step_ahead', 0, True, 0, [1 + .9 * 6, 2]))
+  def test_what_comes_after(self, discount, is_last, td_lambda, expected):
+    num = 4 if is_last else 3  # Another episode may follow.
     got = returns.n_step_returns(
-        rewards=[[0., 1., 2., 9.]], discounts=[[1., 1., 0., 1.]],
-        values=[[5., 6., 7., 8.]], is_last=[[False, False, True, False]], gamma=GAMMA,
-        td_lambda=0.)
-    self.assertAllClose(got[:, :2], [[1 + .9 * 6, 2]])
+        rewards=[[0., 1., 2., 9.][:num]], discounts=[[1., 1., discount, 1.][:num]],
+        values=[[5., 6., 7., 8.][:num]], is_last=[[False, False, is_last, False][:num]],
+        gamma=GAMMA, td_lambda=td_lambda)
+    self.assertAllClose(got[:, :2], [expected])
 
   @parameterized.parameters(False, True)
   def test_further_axes_have_separate_returns(self, jit_compile):
@@ -97,24 +98,6 @@ class NStepReturnsTest(tf.test.TestCase, parameterized.TestCase):
     want = [_loop(cell[0], discounts, cell[2], is_last, GAMMA) for cell in cells]
     self.assertAllClose(
         got, np.stack(want, axis=-1).reshape([4, 13, 2, 3]), rtol=1e-5, atol=1e-5)
-
-  def test_bootstraps_at_the_end_of_the_unroll(self):
-    got = returns.n_step_returns(
-        rewards=[[0., 1., 2.]], discounts=[[1., 1., 1.]], values=[[0., 5., 7.]],
-        is_last=[[False] * 3], gamma=GAMMA)
-    self.assertAllClose(got, [[1 + .9 * (2 + .9 * 7), 2 + .9 * 7]])
-
-  def test_a_termination_has_no_value_after_it(self):
-    got = returns.n_step_returns(
-        rewards=[[0., 1., 2., 9.]], discounts=[[1., 1., 0., 1.]],
-        values=[[5., 5., 5., 5.]], is_last=[[False, False, True, False]], gamma=GAMMA)
-    self.assertAllClose(got[:, :2], [[1 + .9 * 2, 2]])
-
-  def test_a_time_limit_bootstraps_from_its_last_observation(self):
-    got = returns.n_step_returns(
-        rewards=[[0., 1., 2., 9.]], discounts=[[1., 1., 1., 1.]],
-        values=[[5., 5., 6., 7.]], is_last=[[False, False, True, False]], gamma=GAMMA)
-    self.assertAllClose(got[:, :2], [[1 + .9 * (2 + .9 * 6), 2 + .9 * 6]])
 
   def test_nothing_crosses_the_end_of_an_episode(self):
     rewards, discounts, values, is_last = _unroll(1, 12)
@@ -141,12 +124,6 @@ class NStepReturnsTest(tf.test.TestCase, parameterized.TestCase):
       got = returns.n_step_returns(rewards, discounts, values, is_last, GAMMA)
     self.assertIsNone(tape.gradient(got, values))
 
-  def test_compiles(self):
-    unroll = _unroll(3, 95)
-    compiled = tf.function(returns.n_step_returns, autograph=False, jit_compile=True)
-    self.assertAllClose(
-        compiled(*unroll, GAMMA), returns.n_step_returns(*unroll, GAMMA), rtol=1e-5)
-
   def test_half_precision_is_computed_in_float32(self):
     rewards, discounts, values, is_last = _unroll(2, 5)
     values = tf.cast(values, tf.bfloat16)
@@ -167,8 +144,7 @@ class NStepReturnsTest(tf.test.TestCase, parameterized.TestCase):
       returns.n_step_returns(rewards[0], discounts[0], values[0], is_last[0], GAMMA)
     with self.assertRaisesRegex(ValueError, '^rewards: .* static T >= 1, got'):
       returns.n_step_returns(*(x[:, :1] for x in _unroll(2, 5)), GAMMA)
-    with self.assertRaisesRegex(
-        ValueError, r'^gamma: expected a number in \[0, 1\], got 1.1$'):
+    with self.assertRaisesRegex(ValueError, '^gamma: .* got 1.1$'):
       returns.n_step_returns(rewards, discounts, values, is_last, 1.1)
     with self.assertRaisesRegex(ValueError, '^td_lambda'):
       returns.n_step_returns(rewards, discounts, values, is_last, GAMMA, -0.5)

@@ -10,10 +10,9 @@ from gtrxl_tf import devices_testing
 from gtrxl_tf.losses import distributions
 from gtrxl_tf.losses import vmpo
 
-NUM_DEVICES = 4
 BATCH_SIZE, NUM_STEPS, NUM_FEATURES, NUM_ACTIONS = 8, 5, 3, 4
 
-devices_testing.split_cpu(NUM_DEVICES)
+devices_testing.split_cpu(4)
 
 
 def _batch():
@@ -71,20 +70,9 @@ def _update(strategy, batch):
 
 class ReplicasTest(tf.test.TestCase, parameterized.TestCase):
 
-  def setUp(self):
-    super().setUp()
-    if len(tf.config.list_logical_devices('CPU')) < NUM_DEVICES:
-      self.skipTest('TensorFlow had started before the CPU could be split.')
-
   def _check(self, num_replicas, batch):
     want = _update(tf.distribute.get_strategy(), batch)
-    # The default collectives fail: in one process TensorFlow gives strategies of
-    # different sizes the same group key, and they abort each other.
-    got = _update(
-        tf.distribute.MirroredStrategy(
-            [f'CPU:{i}' for i in range(num_replicas)],
-            cross_device_ops=tf.distribute.ReductionToOneDevice()),
-        batch)
+    got = _update(devices_testing.mirrored(self, num_replicas), batch)
     tf.nest.map_structure(
         lambda x, y: self.assertAllClose(x, y, rtol=1e-6, atol=1e-6), got, want)
     return got

@@ -137,16 +137,6 @@ class EStepTest(tf.test.TestCase, parameterized.TestCase):
     loss, _ = _evaluate(_batch(20, 19), top_fraction=0.65)
     self.assertEqual(np.sum(loss.weights > 0), 247)  # 0.65 x 380.
 
-  def test_weights_do_not_change_when_all_advantages_rise_by_the_same(self):
-    batch = _batch()
-    loss, gradients = _evaluate(batch)
-    risen, risen_gradients = _evaluate(
-        {**batch, 'advantages': batch['advantages'] + 100})
-    self.assertAllClose(risen.weights, loss.weights, rtol=1e-4)
-    self.assertAllClose(
-        risen_gradients['temperature'], gradients['temperature'], rtol=1e-3)
-    self.assertAllClose(risen.temperature_loss - loss.temperature_loss, 100)
-
   def test_ties_with_the_last_of_the_top_are_kept(self):
     batch = _batch(1, 6, advantages=np.float32([[3, 2, 1, 1, 1, 0]]))
     loss, gradients = _evaluate(batch)
@@ -188,37 +178,6 @@ class EStepTest(tf.test.TestCase, parameterized.TestCase):
 
 
 class GradientsTest(tf.test.TestCase, parameterized.TestCase):
-
-  def test_policy_gradient_equals_the_weights(self):
-    loss, gradients = _evaluate(_batch())
-    self.assertAllClose(gradients['log_probs'], -loss.weights)
-
-  def test_policy_gradient_does_not_change_when_the_batch_is_doubled(self):
-    batch = _batch()
-    loss, gradients = _evaluate(batch)
-    doubled = {k: np.concatenate([v, v]) if v.ndim else v for k, v in batch.items()}
-    doubled_loss, doubled_gradients = _evaluate(doubled)
-    first, second = tf.split(doubled_gradients['log_probs'], 2)
-    self.assertAllClose(first + second, gradients['log_probs'])
-    for name in SCALARS:
-      self.assertAllClose(getattr(doubled_loss, name), getattr(loss, name))
-
-  def test_temperature_gradient_is_epsilon_minus_kl_from_uniform(self):
-    loss, gradients = _evaluate(_batch())
-    psi = loss.weights[loss.weights > 0].numpy().astype(np.float64)
-    kl = np.sum(psi * np.log(psi * len(psi)))
-    self.assertAllClose(gradients['temperature'], EPSILON_TEMPERATURE - kl, rtol=1e-5)
-
-  @parameterized.parameters((None,), (np.random.RandomState(1).rand(6, 8) < 0.6,))
-  def test_alpha_gradient_is_epsilon_minus_mean_kl(self, valid):
-    batch = _batch()
-    _, gradients = _evaluate(batch, valid)
-    where = np.ones([6, 8], bool) if valid is None else valid
-    self.assertAllClose(
-        gradients['alpha_mean'], EPSILONS[0] - batch['kl_mean'][where].mean())
-    self.assertAllClose(
-        gradients['alpha_scale'], EPSILONS[1] - batch['kl_scale'][where].mean())
-    self.assertAllClose(gradients['kl_mean'], batch['alpha_mean'] * where / where.sum())
 
   def test_variables_are_read_once_and_before_their_gradients(self):
     variables = [tf.Variable(0.7), tf.Variable(3.)]
@@ -331,6 +290,7 @@ class PoliciesTest(tf.test.TestCase, parameterized.TestCase):
     risen, risen_gradients, _ = _evaluate_policy(
         kind, {**batch, 'advantages': batch['advantages'] + 100})
     self.assertAllClose(risen.weights, loss.weights, rtol=1e-4)
+    self.assertAllClose(risen.temperature_loss - loss.temperature_loss, 100)
     for name, gradient in gradients.items():
       self.assertAllClose(risen_gradients[name], gradient, rtol=1e-3, atol=1e-5)
 
@@ -414,6 +374,7 @@ class MaskTest(tf.test.TestCase, parameterized.TestCase):
     for name in SCALARS:
       self.assertAllClose(getattr(loss, name), getattr(short, name))
     self.assertAllClose(loss.weights[:, :5], short.weights)
+    self.assertAllClose(gradients['kl_mean'][:, :5], short_gradients['kl_mean'])
     for name in ('temperature', 'alpha_mean', 'alpha_scale'):
       self.assertAllClose(gradients[name], short_gradients[name])
 
@@ -437,30 +398,19 @@ class BadInputTest(tf.test.TestCase, parameterized.TestCase):
 
   @parameterized.parameters(0, -0.5, 1.01, float('nan'))
   def test_top_fraction(self, fraction):
-    with self.assertRaisesRegex(
-        ValueError,
-        rf'^top_fraction: expected a number in \(0, 1\], got {fraction}$'):
+    with self.assertRaisesRegex(ValueError, f'^top_fraction: .* got {fraction}$'):
       _evaluate(_batch(), top_fraction=fraction)
 
   @parameterized.parameters(
-      ('advantages', 'advantages'), ('kl_mean', r'kl_constraints\[0\], kl'),
-      ('kl_scale', r'kl_constraints\[1\], kl'))
-  def test_shapes(self, name, argument):
-    with self.assertRaisesRegex(
-        ValueError, rf'^{argument}: expected the shape \(6, 8\) of log_probs, '
-        r'got \(8, 6\)$'):
-      _evaluate(_batch(**{name: np.zeros([8, 6], np.float32)}))
-
-  def test_shape_of_the_mask(self):
+      ('advantages', [8, 6], 'advantages'), ('temperature', [3], 'temperature'),
+      ('kl_mean', [8, 6], r'kl_constraints\[0\], kl'),
+      ('kl_scale', [8, 6], r'kl_constraints\[1\], kl'),
+      ('alpha_mean', [3], r'kl_constraints\[0\], alpha'))
+  def test_shapes(self, name, shape, argument):
+    with self.assertRaisesRegex(ValueError, f'^{argument}: expected the shape '):
+      _evaluate(_batch(**{name: np.zeros(shape, np.float32)}))
     with self.assertRaisesRegex(ValueError, '^valid_mask'):
       _evaluate(_batch(), np.ones([6], bool))
-
-  @parameterized.parameters(
-      ('temperature', 'temperature'), ('alpha_mean', r'kl_constraints\[0\], alpha'))
-  def test_scalars(self, name, argument):
-    with self.assertRaisesRegex(
-        ValueError, rf'^{argument}: expected the shape \(\), got \(3,\)$'):
-      _evaluate(_batch(**{name: np.ones([3], np.float32)}))
 
   def test_constraints(self):
     batch = _batch()

@@ -65,9 +65,6 @@ def _experience(agent):
 
 class CoreNetworkTest(tf.test.TestCase, parameterized.TestCase):
 
-  def test_it_is_exported(self):
-    self.assertIs(networks.CoreNetwork, core_network.CoreNetwork)
-
   @parameterized.parameters(*_CORES)
   @pytest.mark.medium
   def test_unroll_equals_steps(self, core):
@@ -82,20 +79,12 @@ class CoreNetworkTest(tf.test.TestCase, parameterized.TestCase):
       output, state = network(observation[:, t], step_type[:, t], state)
       self.assertAllClose(output, unrolled[:, t], atol=1e-5)
 
-  def test_copy_has_its_own_weights(self):
-    network = _network('gtrxl')
-    network.create_variables()
-    other = network.copy()
-    other.create_variables()
-    self.assertFalse({id(v) for v in network.variables}
-                     & {id(v) for v in other.variables})
-
   def test_it_can_be_made_by_gin(self):
     self.addCleanup(gin.clear_config)
     config.parse([], [
         'CoreNetwork.core = @DeepLSTM', 'CoreNetwork.torso = @VectorTorso',
         'DeepLSTM.num_layers = 1', 'DeepLSTM.hidden_dim = 8'])
-    network = networks.CoreNetwork(_SPEC)
+    network = networks.CoreNetwork(_SPEC)  # Its public name.
     outputs, _ = network(tf.zeros([_B, _T, 4]))
     self.assertEqual(outputs.shape, [_B, _T, 8])
 
@@ -110,19 +99,7 @@ class CoreNetworkTest(tf.test.TestCase, parameterized.TestCase):
         ts.time_step_spec(_SPEC), action_spec, actor,
         tf.keras.optimizers.legacy.Adam(1e-2))
     agent.initialize()
-    step_type = np.ones((_B, _T), np.int32)
-    step_type[:, 0], step_type[:, -1] = 0, 2
-    next_step_type = np.roll(step_type, -1, axis=1)
-    experience = trajectory.Trajectory(
-        step_type=tf.constant(step_type), observation=tf.random.normal((_B, _T, 4)),
-        action=tf.ones((_B, _T), tf.int32), policy_info=(),
-        next_step_type=tf.constant(next_step_type), reward=tf.random.normal((_B, _T)),
-        discount=tf.ones((_B, _T)))
-    before = [v.numpy() for v in actor.trainable_variables]
-    self.assertTrue(np.isfinite(agent.train(experience).loss))
-    changed = [np.any(a != v.numpy())
-               for a, v in zip(before, actor.trainable_variables)]
-    self.assertTrue(any(changed))
+    self.check_training(agent, actor)
 
   @parameterized.parameters(*_CORES)
   @pytest.mark.medium
@@ -162,13 +139,10 @@ class CoreNetworkTest(tf.test.TestCase, parameterized.TestCase):
                      'kind': tf.ones(leading, tf.int32)}
       outputs, _ = network(observation, tf.ones(leading, tf.int32))
       self.assertEqual(outputs.shape, [*leading, 8])
-    self.assertFalse({id(v) for v in network.variables}
-                     & {id(v) for v in self.built_copy(network).variables})
-
-  def built_copy(self, network):
     other = network.copy()
     other.create_variables()
-    return other
+    self.assertFalse({id(v) for v in network.variables}
+                     & {id(v) for v in other.variables})
 
   def test_a_core_with_segments_is_refused(self):
     with self.assertRaisesRegex(

@@ -94,9 +94,6 @@ class ObservationStatisticsTest(tf.test.TestCase, parameterized.TestCase):
     self.assertAllClose(statistics.mean, [1e4 / 2 ** 24], rtol=1e-3)
 
   def test_two_replicas_equal_one_with_the_global_batch(self):
-    if len(tf.config.list_logical_devices('CPU')) < 2:
-      self.skipTest('TensorFlow started with one device')
-
     def run(strategy):
       with strategy.scope():
         statistics = observation_statistics.ObservationStatistics(_SPEC, running=True)
@@ -119,8 +116,7 @@ class ObservationStatisticsTest(tf.test.TestCase, parameterized.TestCase):
           statistics.count, statistics.mean, statistics.variance)
               for x in strategy.experimental_local_results(variable)[-1:]]
 
-    self.assertAllClose(run(tf.distribute.MirroredStrategy(
-        ['CPU:0', 'CPU:1'], cross_device_ops=tf.distribute.ReductionToOneDevice())),
+    self.assertAllClose(run(devices_testing.mirrored(self, 2)),
                         run(tf.distribute.get_strategy()), rtol=1e-4)
 
   def test_those_of_a_dataset_normalize_floats(self):

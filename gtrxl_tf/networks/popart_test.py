@@ -263,11 +263,8 @@ class ReplicasTest(tf.test.TestCase):
 
   @pytest.mark.medium
   def test_two_replicas_equal_one_with_the_global_batch(self):
-    if len(tf.config.list_logical_devices('CPU')) < 2:
-      self.skipTest('TensorFlow had started before the CPU could be split.')
     want = self._run(tf.distribute.get_strategy())
-    got = self._run(tf.distribute.MirroredStrategy(
-        ['CPU:0', 'CPU:1'], cross_device_ops=tf.distribute.ReductionToOneDevice()))
+    got = self._run(devices_testing.mirrored(self, 2))
     for replicas, [one] in zip(got, want):
       self.assertLen(replicas, 2)
       for replica in replicas:

@@ -149,10 +149,7 @@ class CheckpointsTest(parameterized.TestCase):
 
   @pytest.mark.medium
   def test_replicas_and_one_device_have_the_same_checkpoints(self):
-    cpus = tf.config.list_logical_devices('CPU')
-    if len(cpus) < 2:
-      self.skipTest('TensorFlow started with one CPU before this file was imported')
-    strategy = tf.distribute.MirroredStrategy(cpus[:2])
+    strategy = devices_testing.mirrored(self, 2)
     def made(scope):
       with scope:
         agent = testing.tiny_agent()

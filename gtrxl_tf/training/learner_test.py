@@ -16,9 +16,7 @@ from gtrxl_tf.settings import config
 from gtrxl_tf.training import devices
 from gtrxl_tf.training import learner as learner_lib
 
-NUM_DEVICES = 4
-
-devices_testing.split_cpu(NUM_DEVICES)
+devices_testing.split_cpu(2)
 
 
 class _Training:
@@ -198,11 +196,7 @@ class LearnerTest(tf.test.TestCase, parameterized.TestCase):
       learner.step(tf.range(4))
 
   def test_lookups_empty_states_and_what_has_no_gradient(self):
-    if len(tf.config.list_logical_devices('CPU')) < NUM_DEVICES:
-      self.skipTest('TensorFlow had started before the CPU could be split.')
-    strategy = tf.distribute.MirroredStrategy(
-        ['CPU:0', 'CPU:1'],
-        cross_device_ops=tf.distribute.ReductionToOneDevice())
+    strategy = devices_testing.mirrored(self, 2)
     with strategy.scope():
       agent = _Lookup()
       optimizer = tf.keras.optimizers.legacy.SGD(1.)

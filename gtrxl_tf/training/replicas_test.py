@@ -27,15 +27,9 @@ class ReplicasTest(tf.test.TestCase, parameterized.TestCase):
   @pytest.mark.long
   def test_replicas_take_the_step_of_one(
       self, name, num_replicas, optimizer=tiny_agents_testing.ADAM):
-    if len(tf.config.list_logical_devices('CPU')) < 4:
-      self.skipTest('TensorFlow had started before the CPU could be split.')
-    # Not the default collectives: in one process, TensorFlow gives strategies of
-    # different sizes the same group key, and they abort each other.
-    strategy = tf.distribute.MirroredStrategy(
-        [f'CPU:{i}' for i in range(num_replicas)],
-        cross_device_ops=tf.distribute.ReductionToOneDevice())
     self.assertAllClose(
-        tiny_agents_testing.train(name, strategy, optimizer),
+        tiny_agents_testing.train(
+            name, devices_testing.mirrored(self, num_replicas), optimizer),
         tiny_agents_testing.train(name, tf.distribute.get_strategy(), optimizer),
         atol=1e-5, rtol=1e-5)
 

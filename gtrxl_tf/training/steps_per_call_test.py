@@ -58,13 +58,9 @@ class StepsPerCallTest(tf.test.TestCase, parameterized.TestCase):
   @parameterized.parameters(('ed', 1), ('cql', 1), ('ed', 2), ('cql', 2))
   @pytest.mark.long
   def test_a_call_of_several_steps_is_as_many_calls(self, name, num_replicas):
-    if len(tf.config.list_logical_devices('CPU')) < num_replicas:
-      self.skipTest('TensorFlow had started before the CPU could be split.')
     strategy = tf.distribute.get_strategy()
     if num_replicas > 1:
-      strategy = tf.distribute.MirroredStrategy(
-          [f'CPU:{i}' for i in range(num_replicas)],
-          cross_device_ops=tf.distribute.ReductionToOneDevice())
+      strategy = devices_testing.mirrored(self, num_replicas)
     single, several = (_Training(name, strategy) for _ in range(2))
     for seed in range(_STEPS):
       single.step(seed)

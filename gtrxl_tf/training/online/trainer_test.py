@@ -215,36 +215,31 @@ class OnlineTrainingTest(parameterized.TestCase):
 
   @pytest.mark.long
   def test_replicas_share_the_queue_and_learn_what_one_learns(self):
-    if len(tf.config.list_logical_devices('CPU')) < _ITEMS:
-      self.skipTest('TensorFlow was started with one device')
     optimizer = optimizers.Adam(1e-2, 0.1)
     one = self.checkpoint(self.train_in_parts(3, optimizer=optimizer))
     two = self.checkpoint(self.train_in_parts(
-        3, optimizer=optimizer, strategy=tf.distribute.MirroredStrategy(['CPU:0', 'CPU:1'])))
+        3, optimizer=optimizer, strategy=devices_testing.mirrored(self, 2)))
     self.assertEqual(list(one), list(two))
     for name, value in one.items():
       # One step agrees to 1e-5 (learner_test.py); these are three of Adam's.
       np.testing.assert_allclose(value, two[name], atol=1e-4, err_msg=name)
 
   def test_a_batch_that_replicas_cannot_share_is_refused(self):
-    strategy = tf.distribute.MirroredStrategy(['CPU:0', 'CPU:1', 'CPU:2'])
+    strategy = devices_testing.mirrored(self, 3)
     self.start()
     with self.assertRaisesRegex(
-        config.ConfigError, '^OnlineExperiment.batch_size = 4: expected a multiple of '
-        'the 3 replicas that share it$'):
+        config.ConfigError, '^OnlineExperiment.batch_size = 4: .* the 3 replicas'):
       self.training(self.experiment(1), strategy=strategy)
 
   def test_minibatches_that_a_replica_cannot_have_are_refused(self):
     with self.assertRaisesRegex(
-        config.ConfigError, '^OnlineExperiment.batch_size = 4: expected a multiple of '
-        'OnlineExperiment.num_minibatches = 3\n'):
+        config.ConfigError, '^OnlineExperiment.batch_size = 4: .*num_minibatches = 3'):
       self.experiment(1, num_minibatches=3)
     self.start()
     with self.assertRaisesRegex(
-        config.ConfigError, '^OnlineExperiment.num_minibatches = 4: expected a divisor '
-        'of the 2 unrolls of a replica$'):
+        config.ConfigError, '^OnlineExperiment.num_minibatches = 4: .* 2 unrolls'):
       self.training(self.experiment(1, num_minibatches=4),
-                    strategy=tf.distribute.MirroredStrategy(['CPU:0', 'CPU:1']))
+                    strategy=devices_testing.mirrored(self, 2))
 
   @pytest.mark.medium
   def test_a_server_with_other_settings_is_refused(self):
@@ -271,18 +266,6 @@ class OnlineTrainingTest(parameterized.TestCase):
     self.assertFalse(training.train())
     self.assertLess(time.time(), died[0] + 15)
     self.assertEqual(self.saved_steps(self.folder), [1])
-
-  @pytest.mark.medium
-  def test_a_run_that_is_told_to_stop_saves_first(self):
-    self.start()
-    self.feed(4)
-    def rows():
-      return metrics_csv.read_metrics(self.folder.metrics)
-    training = self.training(
-        self.experiment(100, checkpoints=checkpoints.Settings(period=100)),
-        should_stop=lambda: bool(rows()) and rows()[-1]['learner_step'] == 4)
-    self.assertFalse(training.train())
-    self.assertEqual(self.saved_steps(self.folder), [4])
 
   @pytest.mark.medium
   def test_the_last_checkpoint_is_tried_until_there_is_room(self):
@@ -330,6 +313,7 @@ class OnlineTrainingTest(parameterized.TestCase):
         self.experiment(9, log_period=9), should_stop=lambda: training.step == 2)
     training._meets = True  # As one of several workers, which count when they meet.
     self.assertFalse(training.train())
+    self.assertEqual(self.saved_steps(self.folder), [2])
     self.assertEqual(training._steps, 0)
     resumed = self.training(self.experiment(9), self.folder)
     self.assertEqual(resumed._steps, 2 * _STEPS_A_BATCH)
