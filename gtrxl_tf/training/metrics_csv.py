@@ -28,15 +28,15 @@ class MetricsWriter:
     self._columns: List[str] = list(rows[0]) if rows else []
     path.parent.mkdir(parents=True, exist_ok=True)
     lines = [map(_format, row.values()) for row in rows]
-    files.write_atomically(path, ''.join(
-        map(_line, [self._columns, *lines] if rows else [])))
+    text = ''.join(map(_line, [self._columns, *lines] if rows else [])).encode()
+    # A full disk, on which a learner may be started again, has room for a shorter file.
+    if path.exists() and path.read_bytes().startswith(text):
+      os.truncate(path, len(text))
+    else:
+      files.write_atomically(path, text.decode())
 
   def append(self, row: Dict[str, float]) -> None:
-    """Writes a row.
-
-    A new key becomes a column, which is NaN in the rows before. A column that the row
-    does not have, as when a run goes on without its score, is NaN in this row.
-    """
+    """Writes a row. A column that this row or an earlier one does not have is NaN there."""
     self._waiting.append(row)
     try:
       self._write_waiting()

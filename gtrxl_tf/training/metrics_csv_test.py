@@ -148,6 +148,9 @@ class MetricsTest(parameterized.TestCase):
                   logs.output[0])
     writer.append({**_ROWS[0], 'learner_step': 500})
     self.assertEqual(self.steps(), [10, 20, *range(30, 501)])
+    with testing.full(disk):
+      metrics_csv.MetricsWriter(self.path, 25)
+      self.assertEqual(self.steps(), [10, 20])
 
 
 if __name__ == '__main__':
