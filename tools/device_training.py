@@ -1,20 +1,17 @@
 """Trains on one device with the modules of `export_training.py`, without TensorFlow.
 
-  python -m tools.device_training FOLDER OUTPUT PLATFORM STEPS SEED
+  python -m tools.device_training FOLDER PLATFORM STEPS SEED
 
 PLATFORM is `cpu` or `cuda`. For STEPS environment steps the program plays an unroll in
 all environments and takes a learner step on each part of it, in turns. Every few seconds
-OUTPUT gets a row of CSV: the mean return of the episodes that ended since the row before,
-the learner's newest metrics, and shares of time. In `acting` and `learning` this program
-waits for the device, in `stepping` it steps environments while the device waits, and in
-`calling` it gives the device work.
+it prints a row of CSV: the mean return of the episodes that ended since the row before,
+and the learner's newest metrics.
 
 It needs jax 0.4.34, 0.6.2 or 0.11.2, dm_env, dm-tree and gin-config.
 """
 
 import collections
 from concurrent import futures
-import csv
 import json
 import lzma
 import pathlib
@@ -41,10 +38,8 @@ class Program:
     self._device = device
     self._modules = modules = self.settings.pop('modules')
     with futures.ThreadPoolExecutor() as pool:
-      self._executables = dict(zip(modules, pool.map(
-          lambda name: xla_runner.compile_module(
-              lzma.decompress((folder / f'{name}.hlo.xz').read_bytes()), device), modules)))
-    self._outputs: Dict[str, List[str]] = {}  # With the inputs that a module replaces.
+      self._compiled = dict(zip(modules, pool.map(lambda name: xla_runner.Module(
+          lzma.decompress((folder / f'{name}.hlo.xz').read_bytes()), device), modules)))
     # What `collect` takes from before and after each step, and the values' names.
     self._kept: Dict[str, Dict[str, str]] = collections.defaultdict(dict)
     for path in modules['collect']['inputs']:
@@ -63,16 +58,11 @@ class Program:
 
   def run(self, name: str) -> None:
     """Starts a module; its results replace values."""
-    inputs = self._modules[name]['inputs']
-    results = self._executables[name].execute_sharded(
-        [self.values[x] for x in inputs]).disassemble_into_single_device_arrays()
-    if name not in self._outputs:
-      returned = iter(self._modules[name]['outputs'])
-      self._outputs[name] = [
-          inputs[i] if i >= 0 else next(returned) for i in
-          xla_runner.replaced_parameters(self._executables[name], len(results))]
-    for output, result in zip(self._outputs[name], results):
-      self.values[output] = result[0]
+    inputs, module = self._modules[name]['inputs'], self._compiled[name]
+    returned = iter(self._modules[name]['outputs'])
+    for i, x in enumerate(module.run([self.values[x] for x in inputs])):
+      replaced = module.replaced.get(i)
+      self.values[next(returned) if replaced is None else inputs[replaced]] = x
 
   def keep(self, when: str, step: int) -> None:
     """Keeps what `collect` takes from before or after a step."""
@@ -98,13 +88,6 @@ class Trainer:
     program.run('remember')
     self._seen = self._environment.reset(
         random.integers(settings['max_head_start'], size=self._num, endpoint=True))
-    self._seconds: Dict[str, float] = collections.defaultdict(float)
-    self._then = time.perf_counter()
-
-  def _spent(self, name: str) -> None:
-    now = time.perf_counter()
-    self._seconds[name] += now - self._then
-    self._then = now
 
   def _put_seen(self, step: int) -> None:
     seen = self._seen
@@ -121,17 +104,14 @@ class Trainer:
       program.put('noise', np.array([self._seed, self._acting_steps], np.int32))
       program.run('act')
       program.keep('after', step)
-      self._spent('calling')
       action = np.asarray(program.values['action'])
       if program.values['must_move']:
         program.run('move')
-      self._spent('acting')
       self._acting_steps += 1
       self.environment_steps += self._num
       self._seen = self._environment.step(action)
       returns = self._seen.episode_return
       self._returns += returns[np.isfinite(returns)].tolist()
-      self._spent('stepping')
     self._put_seen(unroll_length)
     program.run('collect')
 
@@ -147,45 +127,31 @@ class Trainer:
       if self._learner_steps % settings['publish_period'] == 0:
         program.run('publish')
     program.run('remember')
-    self._spent('calling')
-    for x in program.values.values():
-      x.block_until_ready()
-    self._spent('learning')
 
   def row(self) -> Dict[str, float]:
     """Returns a row of the output, and begins the next."""
-    program, whole = self._program, sum(self._seconds.values())
-    found = {
-        'environment_steps': self.environment_steps,
-        'learner_steps': self._learner_steps, 'return': np.mean(self._returns or np.nan),
-        **{name: x / whole for name, x in self._seconds.items()},
-        **dict(zip(program.settings['metrics'], np.asarray(program.values['metrics'])))}
-    self._seconds.clear()
-    self._returns.clear()
-    return found
+    program, returns, self._returns = self._program, self._returns, []
+    return {'environment_steps': self.environment_steps,
+            'learner_steps': self._learner_steps, 'return': np.mean(returns or np.nan),
+            **dict(zip(program.settings['metrics'], np.asarray(program.values['metrics'])))}
 
 
-def main(folder: str, output: str, platform: str, steps: str, seed: str) -> None:
+def main(folder: str, platform: str, steps: str, seed: str) -> None:
   """Compiles the modules and trains."""
   jax.config.update('jax_enable_x64', True)  # Or int64 becomes int32.
-  device, began = jax.devices(platform)[0], time.perf_counter()
+  device = jax.devices(platform)[0]
   trainer = Trainer(Program(pathlib.Path(folder), device, int(seed)), int(seed))
-  print(f'{device.device_kind}: ready after {time.perf_counter() - began:.1f} s', flush=True)
-  writer, due, began = None, 0.0, time.perf_counter()
-  with open(output, 'w', encoding='utf-8', newline='') as file:
-    while trainer.environment_steps < int(steps):
-      trainer.act()
-      trainer.learn()
-      elapsed = time.perf_counter() - began
-      if elapsed >= due or trainer.environment_steps >= int(steps):
-        due = elapsed + _PERIOD_SECONDS
-        row = {'seconds': elapsed, **trainer.row()}
-        if writer is None:
-          writer = csv.DictWriter(file, list(row))
-          writer.writeheader()
-        writer.writerow({name: f'{x:.6g}' for name, x in row.items()})
-        file.flush()
-        print(*(f'{name}={x:.4g}' for name, x in row.items()), flush=True)
+  due, began = 0.0, time.perf_counter()
+  while trainer.environment_steps < int(steps):
+    trainer.act()
+    trainer.learn()
+    elapsed = time.perf_counter() - began
+    if elapsed >= due or trainer.environment_steps >= int(steps):
+      row = {'seconds': elapsed, **trainer.row()}
+      if not due:
+        print(*row, sep=',')
+      print(*(f'{x:.6g}' for x in row.values()), sep=',', flush=True)
+      due = elapsed + _PERIOD_SECONDS
 
 
 if __name__ == '__main__':

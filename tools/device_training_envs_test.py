@@ -1,7 +1,6 @@
 """Tests that exported modules act and learn without TensorFlow; they need jax."""
 
 import csv
-import pathlib
 import subprocess
 import sys
 
@@ -15,7 +14,8 @@ _GIN = ('gin/gtrxl/numpad_2x2_cpu.gin', 'TransformerXL.memory_length = 40',
 
 
 def _python(*arguments):
-  subprocess.run([sys.executable, *arguments], cwd=commands_testing.ROOT, check=True)
+  return subprocess.run([sys.executable, *arguments], cwd=commands_testing.ROOT, check=True,
+                        stdout=subprocess.PIPE, text=True).stdout
 
 
 class DeviceTrainingTest(absltest.TestCase):
@@ -24,10 +24,10 @@ class DeviceTrainingTest(absltest.TestCase):
     folder, (gin_file, *bindings) = self.create_tempdir().full_path, _GIN
     _python('-m', 'tools.export_training', f'--gin_file={gin_file}', '--batches=2',
             f'--output_dir={folder}', *(f'--gin_bindings={x}' for x in bindings))
-    _python('-c', 'import sys; from tools import device_training as d; '
-            f'd.main("{folder}", "{folder}/csv", "cpu", "1200", "0"); '
-            'assert "tensorflow" not in sys.modules')
-    rows = csv.DictReader(pathlib.Path(folder, 'csv').read_text('utf-8').splitlines())
+    rows = csv.DictReader(_python(
+        '-c', 'import sys; from tools import device_training as d; '
+        f'd.main("{folder}", "cpu", "1200", "0"); '
+        'assert "tensorflow" not in sys.modules').splitlines())
     last = {name: float(x) for name, x in list(rows)[-1].items()}
     self.assertEqual(last['environment_steps'], 7 * 8 * 24)  # More than 100 in each.
     self.assertEqual(last['learner_steps'], 7 * 2)

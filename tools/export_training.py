@@ -180,7 +180,7 @@ def main() -> None:
   try:
     experiment = prepare.prepare(
         settings.GIN_FILE.value, settings.GIN_BINDINGS.value, check=False)
-    tools.check_online(experiment, 'gin_file', settings.GIN_FILE.value)
+    tools.check_online(experiment, settings.GIN_FILE.value)
     folder.mkdir(parents=True, exist_ok=True)
     _write(folder, experiment, _BATCHES.value * experiment.batch_size)
   except config.ConfigError as error:

@@ -1,12 +1,10 @@
 """The cost of a learner step: its time, and the memory that training takes."""
 
-from concurrent import futures
-import multiprocessing
 import os
 import resource
 import statistics
 import time
-from typing import Any, List, NamedTuple, Optional, Sequence, Tuple
+from typing import Any, Dict, Optional, Sequence, Tuple
 
 import tensorflow as tf
 
@@ -14,9 +12,14 @@ from gtrxl_tf.environments import dmlab_testing
 from gtrxl_tf.launch import prepare as prepare_lib
 from gtrxl_tf.settings import config
 from gtrxl_tf.training import learner as learner_lib
+import tools
 
-TITLES = ('model', 'parameters', 'batch', 'first step, s', 'step, s', 'CPU, s',
-          'tensors, MiB', 'less by', 'process, MiB')
+_REPEAT = 3  # Steps that are timed, after the first.
+
+# The columns of the table, and their formats.
+COLUMNS = {
+    'parameters': ',', 'batch': '', 'first step, s': '.1f', 'step, s': '.3g',
+    'CPU, s': '.3g', 'tensors, MiB': ',.0f', 'less by': '.2f', 'process, MiB': ',.0f'}
 
 CAPTION = (
     'Batch: rows x steps, and the steps of memory before them. First step: with '
@@ -26,26 +29,14 @@ CAPTION = (
     'libraries and memory that was freed but not returned.')
 
 
-class Cost(NamedTuple):
-  """The cost of learner steps."""
-  parameters: int       # The network's.
-  batch: str            # Rows and steps.
-  first_step: float     # Seconds.
-  step: float           # Seconds, median.
-  cpu: float            # Seconds, median.
-  tensors: float        # MiB, maximum after the first step; see `measure_apart`.
-  process: float        # MiB, maximum resident.
-
-
 def measure(gin_files: Sequence[str], gin_bindings: Sequence[str],
-            batch_size: Optional[int], repeat: int) -> Cost:
-  """Takes 1 + `repeat` learner steps of an experiment, and measures them.
+            batch_size: Optional[int]) -> Dict[str, Any]:
+  """Takes learner steps of an experiment; returns its `COLUMNS` without `less by`.
 
   Args:
     gin_files: files of settings.
     gin_bindings: single settings.
     batch_size: rows of a batch; None for the experiment's.
-    repeat: steps to measure.
   """
   network, learner, batch, size = prepare(gin_files, gin_bindings, batch_size)
   started = time.monotonic()
@@ -55,17 +46,18 @@ def measure(gin_files: Sequence[str], gin_bindings: Sequence[str],
   device = 'GPU:0' if tf.config.list_logical_devices('GPU') else 'CPU:0'
   tf.config.experimental.reset_memory_stats(device)
   wall, cpu = [], []
-  for _ in range(repeat):
+  for _ in range(_REPEAT):
     started, cpu_started = time.monotonic(), time.process_time()
     metrics = learner.step(batch)
     float(metrics['loss'])  # Waits for the step.
     wall.append(time.monotonic() - started)
     cpu.append(time.process_time() - cpu_started)
-  return Cost(
-      sum(v.shape.num_elements() for v in network.variables), size, first_step,
-      statistics.median(wall), statistics.median(cpu),
-      tf.config.experimental.get_memory_info(device)['peak'] / 2**20,
-      resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**10)
+  return {
+      'parameters': sum(v.shape.num_elements() for v in network.variables), 'batch': size,
+      'first step, s': first_step, 'step, s': statistics.median(wall),
+      'CPU, s': statistics.median(cpu),
+      'tensors, MiB': tf.config.experimental.get_memory_info(device)['peak'] / 2**20,
+      'process, MiB': resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**10}
 
 
 def prepare(gin_files: Sequence[str], gin_bindings: Sequence[str],
@@ -95,36 +87,11 @@ def prepare(gin_files: Sequence[str], gin_bindings: Sequence[str],
   return experiment.learned_network(agent), learner, repeated, size
 
 
-def measure_apart(num_processes: int, *what) -> Cost:
-  """Runs `measure(*what)` in new processes, which share no memory or caches.
-
-  Returns:
-    The medians.
-
-  Raises:
-    process.BrokenProcessPool: a process was killed, for example when memory ran out.
-  """
+def measure_apart(num_processes: int, *what) -> Dict[str, Any]:
+  """Runs `measure(*what)` in new processes, and returns the medians."""
   # A process reads this when it first makes a tensor. This allocator counts everything;
   # the usual allocator of a CPU counts large tensors only, or nothing.
   os.environ['TF_CPU_ALLOCATOR_USE_BFC'] = 'true'
-  costs = []
-  for _ in range(num_processes):
-    with futures.ProcessPoolExecutor(
-        1, mp_context=multiprocessing.get_context('spawn')) as pool:
-      costs.append(pool.submit(measure, *what).result())
-  return costs[0]._replace(**{
-      name: statistics.median(getattr(cost, name) for cost in costs)
-      for name in Cost._fields if name != 'batch'})
-
-
-def cells(model: str, cost: Cost, first: Cost) -> List[str]:
-  """Returns a row of the table with `TITLES`.
-
-  Args:
-    model: the model's label.
-    cost: the model's cost.
-    first: the cost that it is compared with.
-  """
-  return [model, f'{cost.parameters:,}', cost.batch, f'{cost.first_step:.1f}',
-          f'{cost.step:.3g}', f'{cost.cpu:.3g}', f'{cost.tensors:,.0f}',
-          f'{first.tensors / cost.tensors:.2f}', f'{cost.process:,.0f}']
+  costs = [tools.call_apart(measure, *what) for _ in range(num_processes)]
+  return {title: value if title == 'batch' else statistics.median(
+      cost[title] for cost in costs) for title, value in costs[0].items()}

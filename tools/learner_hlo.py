@@ -14,8 +14,6 @@ from gtrxl_tf.replay import unroll
 from gtrxl_tf.settings import config
 from gtrxl_tf.training import learner as learner_lib
 from tools import learner_cost
-from tools import tpu_compiler
-from tools import xla_runner
 
 # Features that a TPU does not have, or that this library avoids there.
 _FORBIDDEN = {
@@ -59,26 +57,10 @@ STEPS = {
     'ed': Step('AD on DarkRoom, ED, 256 chunks',
                (f'{_AD}dr.gin', f'{_AD}models/ed.gin'), 256,
                _HISTORIES, 'training', _NO_DROPOUT),
-    'mambadm': Step('MambaDM on T-Maze, 64 trajectories',
-                    ('gin/rate/t_maze.gin', 'gin/rate/models/mambadm.gin'), 64, _MAZES),
-    'merlin': Step('V-MPO, MERLIN on Numpad, 8 unrolls',
-                   ('gin/gtrxl/numpad_2x2.gin', 'gin/cores/merlin.gin'), 8),
-    # The next two need `make envs`.
+    # It needs `make envs`.
     'r2d2': Step('R2D2, LSTM on Atari, 16 sequences', ('gin/r2d2/atari.gin',), 16,
                  settings=("Atari.game = 'ms_pacman'",)),
-    'tap': Step('TAP on Hopper, 512 windows',
-                ('gin/rate/mujoco_hopper.gin', 'gin/rate/models/tap.gin'), 512,
-                ('binaries.collect', '--gin_file=gin/rate/mujoco_hopper_cpu.gin',
-                 '--gin_bindings=Collector.epsilon = 1.0'),
-                no_dropout=('TAPNetwork.dropout = 0.0',)),
 }
-
-TITLES = ('step', 'type', 'TPU', 'batch', 'arguments, MiB', 'temporaries, MiB',
-          'program, MiB', 'GFLOP', 'compiled in, s')
-RUN_TITLES = ('step', 'type', 'device', 'batch', 'step, ms', 'memory, MiB', 'GFLOP/s',
-              'differs by')
-
-_ARGUMENTS, _OUTPUTS, _EXPECTED = 'arguments.npz', 'outputs.npz', 'expected.npz'
 
 
 def hlo(learner: learner_lib.Learner, batch: Any, stage: str = 'hlo') -> Any:
@@ -141,8 +123,7 @@ def write(path: pathlib.Path, gin_files: Sequence[str], gin_bindings: Sequence[s
     gin_files: files of settings.
     gin_bindings: single settings.
     batch_size: rows of a batch.
-    runs: whether to take the step, too, and write what `run_apart` needs beside the
-      file.
+    runs: whether to take the step, too, and write what `xla_runner.py` needs.
 
   Returns:
     The size of its batch in words.
@@ -155,7 +136,7 @@ def write(path: pathlib.Path, gin_files: Sequence[str], gin_bindings: Sequence[s
     raise config.ConfigError(f'the step has {", ".join(wrong)}: expected none')
   path.write_bytes(hlo(learner, batch, 'hlo_serialized'))
   if runs:
-    write_step(path.parent, learner, played(batch))
+    write_step(path, learner, played(batch))
   return size
 
 
@@ -186,16 +167,15 @@ def played(batch: Any) -> Any:
       policy=tf.nest.map_structure(draw, batch.policy))
 
 
-def write_step(folder: pathlib.Path, learner: learner_lib.Learner, batch: Any) -> None:
-  """Writes the parameters of a step's module, takes the step, and writes the results."""
+def write_step(path: pathlib.Path, learner: learner_lib.Learner, batch: Any) -> None:
+  """Takes a step; writes what `xla_runner.py` reads beside the module in a file."""
   inputs = _inputs(learner, batch)
-
-  def save(name, results):
-    np.savez(folder / name, **{
-        str(i): x.numpy() for i, x in enumerate([*results, *inputs()])})
-
-  save(_ARGUMENTS, [])
-  save(_EXPECTED, tf.nest.flatten(_compiled(learner, jit_compile=None)(batch)))
+  before = [x.numpy() for x in inputs()]
+  results = tf.nest.flatten(_compiled(learner, jit_compile=None)(batch))
+  np.savez(f'{path}.npz', **{
+      f'{name}_{i}': np.asarray(x)
+      for name, arrays in (('before', before), ('result', results), ('after', inputs()))
+      for i, x in enumerate(arrays)})
 
 
 def value(captured: tf.Tensor) -> tf.Tensor:
@@ -207,87 +187,23 @@ def value(captured: tf.Tensor) -> tf.Tensor:
   return tf.raw_ops.ReadVariableOp(resource=captured, dtype=dtype)
 
 
-def run_apart(python: str, path: pathlib.Path, platform: str, repeat: int
-              ) -> Dict[str, Any]:
-  """Runs a module that `write` has written, and compares it with TensorFlow's step.
+def report(python: str, program: Any, path: pathlib.Path, *arguments: str
+           ) -> Dict[str, Any]:
+  """Runs a program on a module that `write` has written; returns what it reports.
 
   Args:
     python: the Python of an environment with jax.
+    program: `tpu_compiler` or `xla_runner`.
     path: the module.
-    platform: `cpu` or `cuda`.
-    repeat: steps to time.
+    *arguments: the program's other arguments.
 
   Returns:
-    The report of `xla_runner.py`. `difference` is the larger of two numbers: by how much
-    results differ, at most, divided by their size if that is more than 1; and the norm
-    by which variables differ, divided by that of their change.
+    What it says in its last line, or an `error`.
   """
-  files = [path.parent / name for name in (_ARGUMENTS, _OUTPUTS)]
-  report = _last_line([python, xla_runner.__file__, str(path), *map(str, files), platform,
-                       str(repeat)])
-  if 'error' not in report:
-    report['difference'] = _difference(*(
-        np.load(x, allow_pickle=False) for x in (*files, path.parent / _EXPECTED)))
-  return report
-
-
-def _difference(before: Any, found: Any, expected: Any) -> float:
-  results = sum(found['parameters'] < 0)  # TensorFlow returns them first.
-  relative, error, change = 0.0, 0.0, 0.0
-  for i, parameter in enumerate(found['parameters']):
-    x, y = (np.asarray(z, np.float64) for z in (
-        found[str(i)], expected[str(i if parameter < 0 else results + parameter)]))
-    if parameter < 0:
-      relative = max(relative, np.max(np.abs(x - y) / np.maximum(1, np.abs(y)), initial=0))
-    else:
-      error += np.sum((x - y)**2)
-      change += np.sum((y - before[str(parameter)])**2)
-  return float(max(relative, np.sqrt(error / change)))
-
-
-def compile_apart(python: str, path: pathlib.Path, tpu: str) -> Dict[str, Any]:
-  """Returns the report of `tpu_compiler.py` on a module.
-
-  Args:
-    python: the Python of the environment that has the compiler.
-    path: the module.
-    tpu: a TPU as `tpu_compiler.py` names it.
-  """
-  return _last_line([python, tpu_compiler.__file__, str(path), tpu])
-
-
-def _last_line(command: Sequence[str]) -> Dict[str, Any]:
-  """Runs a command; returns what it says in its last line, or an `error`."""
-  done = subprocess.run(command, capture_output=True, text=True, check=False)
+  done = subprocess.run([python, program.__file__, str(path), *arguments],
+                        capture_output=True, text=True, check=False)
   try:
     return json.loads(done.stdout.splitlines()[-1])
   except (ValueError, IndexError):
     said = [line for line in done.stderr.splitlines() if line.strip()]
     return {'error': said[-1] if said else f'exit code {done.returncode}'}
-
-
-def cells(name: str, dtype: str, tpu: str, size: str, found: Dict[str, Any]
-          ) -> List[str]:
-  """Returns a row of the table with `TITLES`."""
-  if 'error' in found:
-    needs = re.search(r'Used (\S+) of (\S+) hbm', found['error'])
-    why = (f'does not fit: {needs[1]} of {needs[2]}' if needs
-           else found['error'].splitlines()[0])
-    return [name, dtype, tpu, size, why, *[''] * 4]
-
-  def mib(*names: str) -> str:
-    return f'{sum(found[x] for x in names) / 2**20:,.0f}'
-
-  return [name, dtype, tpu, size, mib('arguments', 'outputs'), mib('temporaries'),
-          mib('program'), f'{found["operations"] / 1e9:,.0f}',
-          f'{found["seconds"]:.0f}']
-
-
-def run_cells(name: str, dtype: str, size: str, found: Dict[str, Any]) -> List[str]:
-  """Returns a row of the table with `RUN_TITLES`."""
-  if 'error' in found:
-    return [name, dtype, '', size, found['error'].splitlines()[0], *[''] * 3]
-  return [name, dtype, found['device'], size, f'{1e3 * found["seconds"]:,.1f}',
-          f'{found["bytes"] / 2**20:,.0f}',
-          f'{found["operations"] / found["seconds"] / 1e9:,.0f}',
-          f'{found["difference"]:.1e}']

@@ -21,6 +21,17 @@ def _make(name):
       agent, optimizer, tf.distribute.get_strategy(), clip_norm=0.1)
 
 
+def _make_simple(value, loss):
+  """Makes the learner of a variable, whose loss is a function of it and the batch."""
+  agent = tf.Module()
+  agent.variable = tf.Variable(value)
+  agent.learned_variables = [agent.variable]
+  agent.after_step = lambda metrics: metrics
+  agent.loss = lambda batch: (loss(agent.variable, batch), {})
+  return learner_lib.Learner(
+      agent, tf.keras.optimizers.legacy.Adam(), tf.distribute.get_strategy())
+
+
 class TpuTest(tf.test.TestCase, parameterized.TestCase):
 
   @parameterized.parameters(*tiny_agents_testing.AGENTS)
@@ -39,23 +50,12 @@ class TpuTest(tf.test.TestCase, parameterized.TestCase):
     self.assertAllClose(agent.variables, plain.variables, atol=1e-5)
 
   def test_a_lookup_is_one_for_xla(self):
-    agent = tf.Module()
-    agent.table = tf.Variable(tf.ones([3, 2]))
-    agent.learned_variables = [agent.table]
-    agent.after_step = lambda metrics: metrics
-    agent.loss = lambda batch: (tf.reduce_sum(tf.gather(agent.table, batch)), {})
-    learner = learner_lib.Learner(
-        agent, tf.keras.optimizers.legacy.Adam(), tf.distribute.get_strategy())
+    learner = _make_simple(tf.ones([3, 2]), lambda table, rows: tf.reduce_sum(
+        tf.gather(table, rows)))
     self.assertEmpty(learner_hlo.forbidden(learner_hlo.hlo(learner, tf.range(2))))
 
   def test_an_index_that_is_compiled_in_is_found(self):
-    agent = tf.Module()
-    agent.weight = tf.Variable(1.0)
-    agent.learned_variables = [agent.weight]
-    agent.after_step = lambda metrics: metrics
-    agent.loss = lambda batch: (agent.weight * tf.range(3.0)[batch], {})
-    learner = learner_lib.Learner(
-        agent, tf.keras.optimizers.legacy.Adam(), tf.distribute.get_strategy())
+    learner = _make_simple(1.0, lambda weight, index: weight * tf.range(3.0)[index])
     self.assertEqual(learner_hlo.num_constants(learner, tf.constant(1)), 1)
 
   def test_a_played_batch_goes_on_and_has_contents(self):

@@ -14,6 +14,7 @@ Lab is not needed; a stand-in gives its specs.
 
 from concurrent.futures import process
 import sys
+from typing import Dict, Iterator
 
 from absl import flags
 
@@ -34,29 +35,30 @@ _SWEEP = flags.DEFINE_string(
     'sweep', None, 'SETTING=VALUE,VALUE,... or FILE,FILE,...')
 _BATCH_SIZE = flags.DEFINE_integer(
     'batch_size', None, "Rows of a batch; by default the experiment's.", lower_bound=1)
-_REPEAT = flags.DEFINE_integer(
-    'repeat', 3, 'Steps to measure after the first.', lower_bound=1)
 _PROCESSES = flags.DEFINE_integer(
     'processes', 3, 'Processes that measure each row; the table has the medians.',
     lower_bound=1)
 
 
-def main() -> None:
+def _rows() -> Iterator[Dict[str, str]]:
   swept = variants.swept(_SWEEP.value)
+  models = variants.models(_MODELS.value) or {'as it is': variants.Model([], [])}
+  for point in variants.sweep(_SWEEP.value):
+    first = None
+    for label, model in models.items():
+      cost = learner_cost.measure_apart(
+          _PROCESSES.value, [*_GIN_FILE.value, *point.gin_files, *model.gin_files],
+          [*_GIN_BINDINGS.value, *point.bindings, *model.bindings], _BATCH_SIZE.value)
+      first = first or cost
+      cost['less by'] = first['tensors, MiB'] / cost['tensors, MiB']
+      yield {**({swept: point.value} if swept else {}), 'model': label,
+             **{title: format(cost[title], form)
+                for title, form in learner_cost.COLUMNS.items()}}
+
+
+def main() -> None:
   try:
-    models = variants.models(_MODELS.value) or {'as it is': variants.Model([], [])}
-    sweep = variants.sweep(_SWEEP.value)
-    tools.print_row([swept] * bool(swept) + list(learner_cost.TITLES))
-    tools.print_row(['---'] * (1 + bool(swept)) + ['--:'] * (len(learner_cost.TITLES) - 1))
-    for point in sweep:
-      first = None
-      for label, model in models.items():
-        cost = learner_cost.measure_apart(
-            _PROCESSES.value, [*_GIN_FILE.value, *point.gin_files, *model.gin_files],
-            [*_GIN_BINDINGS.value, *point.bindings, *model.bindings], _BATCH_SIZE.value,
-            _REPEAT.value)
-        first = first or cost
-        tools.print_row([point.value] * bool(swept) + learner_cost.cells(label, cost, first))
+    tools.print_table(_rows())
   except config.ConfigError as error:
     sys.exit(f'Stopped: {error}')
   except process.BrokenProcessPool:

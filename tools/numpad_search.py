@@ -7,6 +7,7 @@ command prints two numbers, which show how close an agent is to the optimum:
 """
 
 import collections
+import functools
 import sys
 from typing import Dict, List, Tuple
 
@@ -19,6 +20,7 @@ Pads = Tuple[int, ...]
 _EPISODE_LENGTH = 100
 
 
+@functools.cache
 def _neighbours(size: int) -> List[List[int]]:
   return [sorted({*pads} - {pad}) for pad, pads in enumerate(numpad.destinations(size))]
 
@@ -29,20 +31,12 @@ def _distance(a: int, b: int, size: int) -> int:
   return max(abs(row - other_row), abs(column - other_column))
 
 
-def sequences(size: int) -> List[Pads]:
+def sequences(size: int, begin: Pads = ()) -> List[Pads]:
   """Lists every sequence that can be hidden: 24 of size 2, 784 of size 3."""
-  neighbours, found = _neighbours(size), []
-
-  def extend(prefix):
-    if len(prefix) == size**2:
-      found.append(prefix)
-    for pad in neighbours[prefix[-1]]:
-      if pad not in prefix:
-        extend((*prefix, pad))
-
-  for pad in range(size**2):
-    extend((pad,))
-  return found
+  if len(begin) == size**2:
+    return [begin]
+  pads = _neighbours(size)[begin[-1]] if begin else range(size**2)
+  return [x for pad in pads if pad not in begin for x in sequences(size, (*begin, pad))]
 
 
 def _successors(size: int) -> Dict[Pads, collections.Counter]:
@@ -67,16 +61,14 @@ def bound(size: int) -> float:
       episode, which then ends before all counted steps are lost: the true bound is 0.4
       higher than the result.
   """
-  counts = _successors(size)
-  lost = 0.
-  for sequence in sequences(size):
-    for k, pad in enumerate(sequence):
-      found = counts[sequence[:k]]
+  counts, lost = _successors(size), 0.
+  for known, found in counts.items():
+    for count in found.values():
       # Pads of equal probability come in random order.
-      before = sum(x > found[pad] for x in found.values())
-      equal = sum(x == found[pad] for x in found.values())
-      lost += (before + (equal - 1) / 2) * (1 + k)
-  return _EPISODE_LENGTH - lost / len(sequences(size))
+      before = sum(x > count for x in found.values())
+      equal = sum(x == count for x in found.values())
+      lost += count * (before + (equal - 1) / 2) * (1 + len(known))
+  return _EPISODE_LENGTH - lost / counts[()].total()
 
 
 def search_return(size: int, num_episodes: int = 200) -> float:

@@ -20,27 +20,17 @@ _URL = flags.DEFINE_string('url', 'http://localhost:8080', 'The server.')
 _CLIENTS = flags.DEFINE_list('clients', '1,16,64', 'Numbers of clients at once.')
 _SECONDS = flags.DEFINE_float('seconds', 10, 'Seconds to measure each.', lower_bound=1)
 
-TITLES = ('clients', 'requests/s', 'p50, ms', 'p99, ms', 'CPU ms per request',
-          'requests per step')
 _WARM_UP_SECONDS = 1
 
 
-def measure(url: str, num_clients: int, seconds: float) -> List[str]:
-  """Measures a server, and returns a row of the table with `TITLES`.
+async def _measure(num_clients: int) -> Dict[str, str]:
+  """Measures the server.
 
   Each client has a session and a connection, and sends a request when the one before is
   answered. All are in this process, which takes CPU time itself. CPU milliseconds are
   those of the server's process.
-
-  Args:
-    url: the server's address.
-    num_clients: how many send requests at once.
-    seconds: how long to measure.
   """
-  return asyncio.run(_measure(url, num_clients, seconds))
-
-
-async def _measure(url: str, num_clients: int, seconds: float) -> List[str]:
+  url, seconds = _URL.value, _SECONDS.value
   async with aiohttp.ClientSession(
       url, connector=aiohttp.TCPConnector(limit=0), raise_for_status=True) as http:
     async with http.get('/v1/spec') as response:
@@ -56,9 +46,11 @@ async def _measure(url: str, num_clients: int, seconds: float) -> List[str]:
   gone = {name: after[name] - before[name] for name in before}
   answered = gone['gtrxl_serve_act_seconds_count']
   p50, p99 = 1e3 * np.percentile(latencies, [50, 99])
-  return [f'{num_clients}', f'{answered / seconds:,.0f}', f'{p50:.1f}', f'{p99:.1f}',
-          f'{1e3 * gone["process_cpu_seconds_total"] / answered:.2f}',
-          f'{answered / gone["gtrxl_serve_batch_size_count"]:.1f}']
+  return {
+      'clients': f'{num_clients}', 'requests/s': f'{answered / seconds:,.0f}',
+      'p50, ms': f'{p50:.1f}', 'p99, ms': f'{p99:.1f}',
+      'CPU ms per request': f'{1e3 * gone["process_cpu_seconds_total"] / answered:.2f}',
+      'requests per step': f'{answered / gone["gtrxl_serve_batch_size_count"]:.1f}'}
 
 
 async def _play(http: aiohttp.ClientSession, observation: Any, begin: float, end: float
@@ -98,14 +90,10 @@ def _example(spec: Any) -> Any:
 
 
 def main() -> None:
-  tools.check_numbers('clients', _CLIENTS.value)
-  tools.print_row(TITLES)
-  tools.print_row(['--:'] * len(TITLES))
-  for num_clients in map(int, _CLIENTS.value):
-    try:
-      tools.print_row(measure(_URL.value, num_clients, _SECONDS.value))
-    except (OSError, ValueError, aiohttp.ClientError) as error:
-      sys.exit(f'Stopped: {_URL.value}: {error}')
+  try:
+    tools.print_table(asyncio.run(_measure(num)) for num in tools.numbers(_CLIENTS))
+  except (OSError, ValueError, aiohttp.ClientError) as error:
+    sys.exit(f'Stopped: {_URL.value}: {error}')
 
 
 if __name__ == '__main__':

@@ -58,7 +58,7 @@ class ToolsTest(parameterized.TestCase):
         '--gin_bindings=OnlineExperiment.environments_per_actor = 4')
     self.assertEqual(done.returncode, 0, done.stderr)
     rows = dict(line.strip('| ').split(' | ') for line in done.stdout.splitlines())
-    self.assertLen(rows, 6)
+    self.assertLen(rows, 8)  # With titles.
     for what in ('an environment step, written', 'an unroll, sampled with its memory',
                  "CPU time of an actor's step in 4 environment(s)"):
       self.assertGreater(float(rows[what].split()[0]), 0, what)

@@ -11,12 +11,12 @@ which `make tpu-check` sets up, because it needs another version of jax; for `cu
 install `jax[cuda12]==0.6.2` there.
 """
 
-from concurrent import futures
-import multiprocessing
 import pathlib
+import re
 import subprocess
 import sys
 import tempfile
+from typing import Any, Dict, Iterator, Sequence
 
 from absl import flags
 
@@ -25,10 +25,11 @@ from gtrxl_tf.settings import config
 import tools
 from tools import learner_hlo
 from tools import tpu_compiler
+from tools import xla_runner
 
 _STEPS = flags.DEFINE_multi_enum(
     'steps', list(learner_hlo.STEPS), list(learner_hlo.STEPS),
-    'The agents. Those of R2D2 and TAP need `make envs`.')
+    'The agents. That of R2D2 needs `make envs`.')
 _TYPES = flags.DEFINE_multi_enum(
     'types', ['float32', 'bfloat16'], ['float32', 'bfloat16'],
     'The types in which networks compute.')
@@ -44,14 +45,7 @@ _PYTHON = flags.DEFINE_string(
     'python', '.venv-tpu/bin/python', 'Python of the environment with the compiler.')
 
 
-def _write(*args) -> str:
-  """Calls `learner_hlo.write` in a new process, with its own settings."""
-  with futures.ProcessPoolExecutor(
-      1, mp_context=multiprocessing.get_context('spawn')) as pool:
-    return pool.submit(learner_hlo.write, *args).result()
-
-
-def _check(step: learner_hlo.Step, folder: pathlib.Path) -> None:
+def _rows(step: learner_hlo.Step, folder: pathlib.Path) -> Iterator[Dict[str, str]]:
   bindings = list(step.settings)
   if step.collect:
     data = folder / str(hash(step.collect))
@@ -63,27 +57,36 @@ def _check(step: learner_hlo.Step, folder: pathlib.Path) -> None:
     bindings += step.no_dropout
   module = folder / 'module'
   for dtype in _TYPES.value:
-    size = _write(module, step.gin_files, [
+    size = tools.call_apart(learner_hlo.write, module, step.gin_files, [
         *bindings, f"Experiment.compute_dtype = '{dtype}'"], step.rows, _EXECUTE.value)
+    row = {'step': step.name, 'type': dtype}
     if _EXECUTE.value:
-      tools.print_row(learner_hlo.run_cells(step.name, dtype, size, learner_hlo.run_apart(
-          _PYTHON.value, module, _PLATFORM.value, _REPEAT.value)))
+      yield {**row, 'batch': size, **_cells(xla_runner.TITLES, learner_hlo.report(
+          _PYTHON.value, xla_runner, module, _PLATFORM.value, str(_REPEAT.value)))}
       continue
     for tpu in _TPUS.value:
-      found = learner_hlo.compile_apart(_PYTHON.value, module, tpu)
-      tools.print_row(learner_hlo.cells(step.name, dtype, tpu, size, found))
+      yield {**row, 'TPU': tpu, 'batch': size, **_cells(
+          tpu_compiler.TITLES,
+          learner_hlo.report(_PYTHON.value, tpu_compiler, module, tpu))}
+
+
+def _cells(titles: Sequence[str], found: Dict[str, Any]) -> Dict[str, str]:
+  """Returns cells with the numbers of a report, or with its error in the first one."""
+  if 'error' in found:
+    needs = re.search(r'Used (\S+) of (\S+) hbm', found['error'])
+    return {**dict.fromkeys(titles, ''), titles[0]: (
+        f'does not fit: {needs[1]} of {needs[2]}' if needs
+        else found['error'].splitlines()[0])}
+  return {title: x if isinstance(x, str) else f'{x:,}' for title, x in found.items()}
 
 
 def main() -> None:
   if not pathlib.Path(_PYTHON.value).exists():
     sys.exit(f'--python={_PYTHON.value}: no such file; `make tpu-check` makes it')
-  titles = learner_hlo.RUN_TITLES if _EXECUTE.value else learner_hlo.TITLES
-  tools.print_row(titles)
-  tools.print_row(['---'] * 4 + ['--:'] * (len(titles) - 4))
   try:
     with tempfile.TemporaryDirectory() as folder:
-      for name in _STEPS.value:
-        _check(learner_hlo.STEPS[name], pathlib.Path(folder))
+      tools.print_table(row for name in _STEPS.value for row in _rows(
+          learner_hlo.STEPS[name], pathlib.Path(folder)))
   except config.ConfigError as error:
     sys.exit(f'Stopped: {error}')
 

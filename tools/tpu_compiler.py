@@ -4,10 +4,10 @@
 
 MODULE is a file with a serialized HLO module of one replica. The program runs in the
 environment of requirements-tpu.lock and imports nothing of gtrxl_tf; in the project's
-own environment it can be imported, but not run. It prints one line of JSON: bytes in
-device memory of the arguments, the temporaries, the outputs that do not replace
-arguments, and the program; operations as XLA's cost analysis counts them; and CPU
-seconds. If the compiler refuses the module, the line has `error` instead.
+own environment it can be imported, but not run. It prints one line of JSON, with
+`TITLES`: what the arguments, with the outputs that do not replace them, the temporaries
+and the program take in device memory; operations as XLA's cost analysis counts them; and
+CPU seconds. If the compiler refuses the module, the line has `error` instead.
 
 The entry points are internal to jax 0.6.2: other versions may not have them.
 """
@@ -20,6 +20,7 @@ from typing import Any
 
 # Topologies that libtpu knows without a TPU.
 TOPOLOGIES = {'v3': 'v3:2x2', 'v4': 'v4:2x2x1', 'v5e': 'v5e:2x2', 'v5p': 'v5p:2x2x1'}
+TITLES = ('arguments, MiB', 'temporaries, MiB', 'program, MiB', 'GFLOP', 'compiled in, s')
 
 
 def compile_module(hlo: bytes, tpu: str) -> Any:
@@ -59,12 +60,11 @@ def main(path: str, tpu: str) -> None:
     return
   seconds = time.process_time() - started
   memory, cost = executable.get_compiled_memory_stats(), executable.cost_analysis()
-  print(json.dumps({
-      'arguments': memory.argument_size_in_bytes,
-      'temporaries': memory.temp_size_in_bytes,
-      'outputs': memory.output_size_in_bytes - memory.alias_size_in_bytes,
-      'program': memory.generated_code_size_in_bytes,
-      'operations': cost['flops'], 'seconds': seconds}))
+  print(json.dumps(dict(zip(TITLES, (round(x) for x in (
+      (memory.argument_size_in_bytes + memory.output_size_in_bytes
+       - memory.alias_size_in_bytes) / 2**20,
+      memory.temp_size_in_bytes / 2**20, memory.generated_code_size_in_bytes / 2**20,
+      cost['flops'] / 1e9, seconds))))))
 
 
 if __name__ == '__main__':

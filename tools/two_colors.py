@@ -13,18 +13,18 @@ comparison, this plays without a pillar, so that no agent can know the colour:
 """
 
 import sys
-from typing import Any, List, Sequence
+from typing import Any, Dict, Iterable, Iterator, List, Sequence
 
 import dm_env
 import numpy as np
 
 from gtrxl_tf import environments
-from gtrxl_tf.analysis import comparison
 from gtrxl_tf.launch import prepare
 from gtrxl_tf.settings import seeds
 from gtrxl_tf.training import evaluation
 from gtrxl_tf.training import experiment as experiment_lib
 from gtrxl_tf.training import run_folder
+import tools
 
 
 class Counted(environments.Wrapper):
@@ -46,7 +46,6 @@ class Counted(environments.Wrapper):
     super().__init__(environment)
     self.episodes: List[np.ndarray] = []
     self._starts = starts
-    self._taken: List[np.ndarray] = []  # Before each action of the episode, and now.
 
   def reset(self) -> dm_env.TimeStep:
     return self._counted(super().reset())
@@ -56,18 +55,20 @@ class Counted(environments.Wrapper):
 
   def _counted(self, time_step: dm_env.TimeStep) -> dm_env.TimeStep:
     if time_step.first():
-      self._taken = [np.zeros(2, int)]
+      self._counts = np.zeros([len(self._starts) + 1, 2], int)
+      self._actions = 0  # In this episode.
     else:
-      self._taken.append(np.array(self.items_taken))
+      interval = np.searchsorted(self._starts, self._actions, side='right')
+      self._counts[interval] += self.items_taken - self._counts.sum(axis=0)
+      self._actions += 1
     if time_step.last():
-      steps = np.split(np.diff(self._taken, axis=0), self._starts)
-      self.episodes.append(np.array([step.sum(axis=0) for step in steps]))
+      self.episodes.append(self._counts)
     return time_step
 
 
 def table(experiment: experiment_lib.Experiment, policy: Any, starts: Sequence[int],
-          num_episodes: int) -> str:
-  """Plays episodes of `VizdoomTwoColors`, and returns the shares of right items.
+          num_episodes: int) -> Iterator[Dict[str, str]]:
+  """Plays episodes of `VizdoomTwoColors`, and yields rows with the shares of right items.
 
   There is a row for each task, and a column for each interval, with the numbers of right
   and wrong items in brackets. The last row has the means of the tasks' shares. An agent
@@ -94,20 +95,20 @@ def table(experiment: experiment_lib.Experiment, policy: Any, starts: Sequence[i
   each = len(played.returns) // len(made)
   items = np.concatenate([of_one.episodes[:each] for of_one in made])
   returns, tasks = np.array(played.returns), np.array(played.tasks)
-  rows = [['pillar', 'episodes', 'return', *(f'from {start}' for start in (0, *starts))]]
-  rows.append(['---', *['--:'] * (len(rows[0]) - 1)])
+
+  def row(name: str, chosen: np.ndarray, cells: Iterable[str]) -> Dict[str, str]:
+    return {'pillar': name, 'episodes': str(chosen.sum()),
+            'return': f'{returns[chosen].mean():.2f}',
+            **dict(zip((f'from {start}' for start in (0, *starts)), cells))}
+
   shares = []
   for task, name in enumerate(experiment.task_names):
-    chosen = tasks == task
-    taken = items[chosen].sum(axis=0)
+    taken = items[tasks == task].sum(axis=0)
     with np.errstate(invalid='ignore'):
       shares.append(taken[:, 0] / taken.sum(axis=1))
-    rows.append([name, str(chosen.sum()), f'{returns[chosen].mean():.2f}', *(
-        f'{share:.2f} ({right}, {wrong})'
-        for share, (right, wrong) in zip(shares[-1], taken))])
-  rows.append(['mean', str(len(tasks)), f'{returns.mean():.2f}',
-               *(f'{share:.2f}' for share in np.mean(shares, axis=0))])
-  return comparison.markdown(rows)
+    yield row(name, tasks == task, (
+        f'{share:.2f} ({right}, {wrong})' for share, (right, wrong) in zip(shares[-1], taken)))
+  yield row('mean', tasks >= 0, (f'{share:.2f}' for share in np.mean(shares, axis=0)))
 
 
 def main(root_dir: str, starts: str, *bindings: str) -> None:
@@ -120,9 +121,9 @@ def main(root_dir: str, starts: str, *bindings: str) -> None:
   """
   folder = run_folder.RunFolder(root_dir)
   experiment = prepare.prepare([str(folder.config)], list(bindings))
-  print(table(experiment, experiment.restore_policy(folder),
-              [int(start) for start in starts.split(',')],
-              50 * len(experiment.task_names)))
+  tools.print_table(table(
+      experiment, experiment.restore_policy(folder), [*map(int, starts.split(','))],
+      50 * len(experiment.task_names)))
 
 
 if __name__ == '__main__':

@@ -66,15 +66,12 @@ class TwoColorsTest(absltest.TestCase):
 
     experiment = mock.Mock(
         make_environments=make_environments, task_names=['red', 'green'])
-    rows = two_colors.table(
-        experiment, _Circling(), _STARTS, num_episodes=4).splitlines()
-    self.assertEqual(rows[0], '| pillar | episodes | return | from 0 | from 25 | from 40 |')
-    self.assertRegex(rows[2], r'\| red \| 2 ')
-    self.assertRegex(rows[3], r'\| green \| 2 ')
-    found = np.array([re.findall(r'\((\d+), (\d+)\)', row) for row in rows[2:4]], int)
+    rows = list(two_colors.table(experiment, _Circling(), _STARTS, num_episodes=4))
+    self.assertEqual([row['episodes'] for row in rows], ['2', '2', '4'])
+    found = [re.findall(r'\((\d+), (\d+)\)', ' '.join(row.values())) for row in rows[:2]]
     expected = [sum(x.episodes[0] for x in made[task::2]) for task in range(2)]
-    np.testing.assert_array_equal(found, expected)
-    self.assertGreater(found.sum(), 0)
+    np.testing.assert_array_equal(np.array(found, int), expected)
+    self.assertGreater(np.sum(expected), 0)
 
 
 if __name__ == '__main__':

@@ -11,6 +11,7 @@ import tensorflow as tf
 from gtrxl_tf.training import learner as learner_lib
 from gtrxl_tf.training import tiny_agents_testing
 from tools import learner_hlo
+from tools import xla_runner
 
 
 class XlaRunnerTest(parameterized.TestCase):
@@ -24,18 +25,16 @@ class XlaRunnerTest(parameterized.TestCase):
                                   tf.distribute.get_strategy(), clip_norm=0.1)
     module = pathlib.Path(self.create_tempdir().full_path) / 'module'
     module.write_bytes(learner_hlo.hlo(learner, batch, 'hlo_serialized'))
-    learner_hlo.write_step(module.parent, learner, batch)
-    found = learner_hlo.run_apart(sys.executable, module, 'cpu', repeat=2)
-    self.assertLess(found['difference'], 1e-4)
+    learner_hlo.write_step(module, learner, batch)
+    found = learner_hlo.report(sys.executable, xla_runner, module, 'cpu', '2')
+    self.assertLess(found['differs by'], 1e-4)
     self.assertEqual(found['device'], 'cpu')
-    self.assertGreater(found['seconds'], 0)
-    self.assertGreater(found['bytes'], 4 * sum(
-        x.shape.num_elements() for x in agent.variables))
+    self.assertGreater(found['step, ms'], 0)
 
   def test_an_error_says_what_is_wrong(self):
     module = pathlib.Path(self.create_tempdir().full_path) / 'module'
     module.write_bytes(b'')
-    found = learner_hlo.run_apart(sys.executable, module, 'cuda', repeat=1)
+    found = learner_hlo.report(sys.executable, xla_runner, module, 'cuda', '1')
     self.assertRegex(found['error'], '(?i)cuda')
 
 
