@@ -25,7 +25,7 @@ _BUDGETS = {
     'cores': 4122,
     'datasets': 1884,
     'environments': 5008,
-    'launch': 1594,
+    'launch': 1592,
     'losses': 1152,
     'networks': 3211,
     'replay': 1836,

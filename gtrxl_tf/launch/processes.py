@@ -62,13 +62,8 @@ def _context() -> context_lib.BaseContext:
 def run(function: str, *args) -> int:
   """Calls a function in a forked process, which a stop of this one stops, and waits.
 
-  Args:
-    function: MODULE:NAME of a function that returns an exit code. This process does not
-      import its module.
-    *args: its arguments.
-
-  Returns:
-    The process's exit code, as a shell has it.
+  The function, MODULE:NAME, returns an exit code; this process does not import its module.
+  The result is the process's exit code, as a shell has it.
   """
   with signals.stop_requested() as should_stop:
     try:
@@ -82,6 +77,9 @@ def run(function: str, *args) -> int:
       if should_stop() and not told:
         process.terminate()
         told = True
+  _context.cache_clear()
+  # So that `time gtrxl train` counts what its parts take.
+  forkserver._forkserver._stop()  # pylint: disable=protected-access
   if told and process.exitcode == -signal.SIGTERM:  # A function handles the signal.
     print('Interrupted before it began.', file=sys.stderr)
     return 130
