@@ -94,13 +94,14 @@ class SharedFaultsTest(absltest.TestCase):
     print(f'''
 Seed {_SEED}: {len(faults)} faults, {[f"{kind} {name}" for kind, name in faults]}
 Learner steps: {len(account.steps)}; lost with each start of the learner that took any: \
-{account.lost}, of {_CHECKPOINT_PERIOD} and {self.steps_on_full_disk} on a full disk allowed
+{account.lost}, of {2 * _CHECKPOINT_PERIOD} and {self.steps_on_full_disk} on a full disk allowed
 Unrolls trained on twice: {account.duplicates}; stale {last["unrolls_stale"]:.0f}, \
 duplicate {last["unrolls_duplicate"]:.0f}, oldest {last["oldest_unroll"]:.0f} of \
 {last["oldest_allowed"]:.0f}; success: {success:.2f}''')
     self.assertGreaterEqual(success, 0.95)
+    # The period in which the disk becomes full is lost, and the one in which it has room.
     self.assertLessEqual(
-        max(account.lost), _CHECKPOINT_PERIOD + self.steps_on_full_disk)
+        max(account.lost), 2 * _CHECKPOINT_PERIOD + self.steps_on_full_disk)
     self.assertEqual(account.steps, list(range(1, len(account.steps) + 1)))
     self.assertGreaterEqual(account.items, len(account.steps))
     self.assertEqual(account.duplicates, 0)

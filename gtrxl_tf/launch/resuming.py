@@ -24,9 +24,9 @@ def claimed(folder: run_folder.RunFolder, experiment: experiment_lib.Experiment,
   """
   with folder.in_use():
     _check_own(folder)
+    changed = check_settings(folder, allow_changes)
     make_agent = functools.cache(experiment.make_agent)
     newest = checkpoints.check(folder.checkpoints, experiment.kind, make_agent)
-    changed = check_settings(folder, allow_changes)
     if newest is not None and (changed or not folder.done.exists()):
       experiment.check_resumes(newest, make_agent())
     begins = not folder.was_started
