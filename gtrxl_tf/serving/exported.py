@@ -30,8 +30,9 @@ def write_checksums(folder: pathlib.Path) -> None:
 def verify(folder: pathlib.Path) -> None:
   """Compares the files of an exported policy with their recorded checksums."""
   if not (folder / CHECKSUMS).exists():
+    what = f'has no {CHECKSUMS}' if folder.exists() else 'does not exist'
     raise config.ConfigError(
-        f'{folder}: has no {CHECKSUMS}: expected the folder of an exported policy')
+        f'{folder}: {what}: expected the folder of an exported policy, as RUN/policy')
   try:
     record = files.read_sealed(folder / CHECKSUMS, 'files')['files']
   except files.DamagedFile as error:
@@ -43,8 +44,7 @@ def verify(folder: pathlib.Path) -> None:
     if path.stat().st_size != size:
       raise config.ConfigError(
           f'{path}: is damaged: has {path.stat().st_size} bytes: expected {size}')
-    found = files.checksum(path)
-    if found != checksum:
+    if (found := files.checksum(path)) != checksum:
       raise config.ConfigError(
           f'{path}: is damaged: its checksum is {found}: expected {checksum}')
 
