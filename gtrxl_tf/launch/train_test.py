@@ -482,8 +482,8 @@ class OfflineRunTest(parameterized.TestCase):
           f'OfflineExperiment.dataset = "{dataset}"', 'RATE.num_memory_tokens = 3'],
           str(folder.root))
     self.assertEqual(code, 2)
-    self.assertRegex(stderr.getvalue(), r'^Not started: .*/checkpoints belongs to '
-                     r'another network .* it has agent/.*\(expected \[3, .*\n$')
+    self.assertRegex(
+        stderr.getvalue(), r'^Not started: .* RATE.num_memory_tokens = 5 \(now 3\).*\n$')
     self.assertEqual(folder.config.read_bytes(), before)
 
     drawn = subprocess.run(
