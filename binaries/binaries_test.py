@@ -276,7 +276,7 @@ class LearningProcessesTest(absltest.TestCase):
     self.assertTrue(picture.exists())
     with open(picture.with_suffix('.csv'), encoding='utf-8') as file:
       rows = list(csv.DictReader(file))
-    # Of 30 steps there are 7 whole segments.
+    # 30 steps contain 7 whole segments.
     self.assertEqual([row['transitions'] for row in rows],
                      [str(4 * i) for i in range(1, 8)])
     # Attention is even at first: 4 keys of memory for 1 to 4 of the segment's.

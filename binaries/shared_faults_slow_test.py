@@ -41,7 +41,7 @@ _FAULTS = [(_KILL, 'learner')] * 5 + [(_KILL, 'actor_0'), (_KILL, 'actor_1')] * 
     (_STOP, name) for name in ('learner', 'learner', 'actor_0', 'actor_1')] + [
         (_FILL, 'disk')] * 3
 _PAUSE_STEPS, _PAUSE_SECONDS = 40, 5.0
-_LASTS_SECONDS = (1.0, 8.0)  # That a part is stopped, or the disk full.
+_LASTS_SECONDS = (1.0, 8.0)  # How long a part is stopped, or the disk is full.
 _LIMIT_SECONDS = 1800
 _DISK = '48m'
 

@@ -20,8 +20,8 @@ from gtrxl_tf.training.online import actor
 class Setting(NamedTuple):
   """How a core is timed."""
   make: Callable[[], cores.Core]
-  width: int = 64          # Of its inputs.
-  batch_size: int = 64     # Of a training step.
+  width: int = 64          # The width of its inputs.
+  batch_size: int = 64     # The batch of a training step.
   unroll_length: int = 32
 
 

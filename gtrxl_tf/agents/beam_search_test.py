@@ -67,7 +67,7 @@ class BeamSearchTest(tf.test.TestCase, parameterized.TestCase):
     self.gains[:] = [0, 1, 2, 9]
     free, _ = self.search(width=64, expansions=64)
     self.assertAllEqual(free, [[3] * _M] * _B)
-    # Of the plans whose codes have a probability of 0.3 or more on average.
+    # The best of the plans whose codes have a mean probability of 0.3 or more.
     careful, _ = self.search(penalty=1e4, threshold=0.299)
     self.assertAllEqual(careful, [[1] * _M] * _B)
 

@@ -8,8 +8,8 @@ import numpy as np
 
 from gtrxl_tf.environments import specs as specs_lib
 
-# So many steps are looked at more often than later ones, as a look takes as long as a step of
-# 32 small tasks. After so many the scale is judged.
+# Until the first number of steps, scales are checked more often than later: a check takes as
+# long as a step of 32 small tasks. Small scales are reported only after the second number.
 _FIRST_STEPS, _MANY_STEPS = 1000, 100
 # Numbers without two bounds are large from here on: a network learns slowly from a scale of
 # 1,000, and not from 10,000. Bytes in this range are small, and scaled numbers in that.

@@ -77,8 +77,8 @@ def run(function: str, *args) -> int:
       if should_stop() and not told:
         process.terminate()
         told = True
+  # The server is waited for, so that `time gtrxl train` counts the CPU time of all parts.
   _context.cache_clear()
-  # So that `time gtrxl train` counts what its parts take.
   forkserver._forkserver._stop()  # pylint: disable=protected-access
   if told and process.exitcode == -signal.SIGTERM:  # A function handles the signal.
     print('Interrupted before it began.', file=sys.stderr)

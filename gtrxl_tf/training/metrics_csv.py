@@ -28,12 +28,12 @@ class MetricsWriter:
     self._columns: List[str] = list(rows[0]) if rows else []
     path.parent.mkdir(parents=True, exist_ok=True)
     lines = [map(_format, row.values()) for row in rows]
-    text = ''.join(map(_line, [self._columns, *lines] if rows else [])).encode()
+    text = ''.join(map(_line, [self._columns, *lines] if rows else []))
     # A full disk, on which a learner may be started again, has room for a shorter file.
-    if path.exists() and path.read_bytes().startswith(text):
-      os.truncate(path, len(text))
+    if path.exists() and path.read_bytes().startswith(text.encode()):
+      os.truncate(path, len(text.encode()))
     else:
-      files.write_atomically(path, text.decode())
+      files.write_atomically(path, text)
 
   def append(self, row: Dict[str, float]) -> None:
     """Writes a row. A column that this row or an earlier one does not have is NaN there."""

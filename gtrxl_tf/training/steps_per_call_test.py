@@ -28,7 +28,7 @@ class _Training:
       self.optimizer = tiny_agents_testing.ADAM()
     self.learner = learner_lib.Learner(self.agent, self.optimizer, strategy)
     self.state = self.batch(0).state
-    self.found = []  # Of each call, its metrics.
+    self.found = []  # The metrics of each call.
 
   def note(self, metrics):
     self.state = metrics.get('carried', ())

@@ -87,7 +87,7 @@ class Trainer(abc.ABC):
     step: the number of learner steps taken.
     evaluation: the last evaluation in training, if there was one.
   """
-  _own_batches = False  # Whether each of several workers has its own part of a batch.
+  _own_batches = False  # True if each worker draws its own part of the batch.
 
   def __init__(self, experiment: experiment_lib.Experiment, process: Process,
                agent: agent_lib.Agent, optimizer: learner.Optimizer,
