@@ -116,9 +116,9 @@ class EpisodeWriter:
       return description
     for key, value in head.items():
       if description[key] != value:
-        place, was, expected = _first_difference(key, description[key], value)
-        raise DatasetError(f'{self._path}: has other {place}: {str(was):.300}: '
-                           f'expected {str(expected):.300}')
+        place, there, ours = _first_difference(key, description[key], value)
+        raise DatasetError(f'{self._path}: has other {place}: {str(there):.300}: expected '
+                           f"the writer's {str(ours):.300}, or a new folder")
     return description
 
   def __enter__(self) -> 'EpisodeWriter':
@@ -274,12 +274,10 @@ def _write_array(path: pathlib.Path, parts: Sequence[np.ndarray]) -> Dict[str, A
 
 
 def _first_difference(name: str, was: Any, expected: Any) -> Tuple[str, Any, Any]:
-  """Returns the name of what differs, and the two values.
-
-  If both are dictionaries of the same keys, or texts, it is their first entry or line
-  that differs.
-  """
-  if isinstance(was, dict) and was.keys() == expected.keys():
+  """Returns the name of what differs (keys, or the first entry or line), and both values."""
+  if isinstance(was, dict):
+    if was.keys() != expected.keys():
+      return name, sorted(was.keys() - expected.keys()), sorted(expected.keys() - was.keys())
     key = next(key for key in was if was[key] != expected[key])
     return _first_difference(f'{name}, {key}', was[key], expected[key])
   if isinstance(was, str):

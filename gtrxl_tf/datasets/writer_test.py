@@ -94,10 +94,12 @@ class EpisodeWriterTest(parameterized.TestCase):
 
   @parameterized.parameters(
       (dict(specs=datasets.Specs(dm_specs.Array((3,), np.float32), _SPECS.action)),
-       'other arrays'),
+       r"other arrays, observation, shape: \[2\]: expected the writer's \[3\], or a new"),
+      (dict(specs=_SPECS._replace(observation={'dial': _SPECS.observation})),
+       r"other arrays: \['observation'\]: expected the writer's \['observation.dial'\]"),
       (dict(specs=_SPECS._replace(action=environments.NamedActions(['a', 'b', 'c']))),
        'other arrays, action'),
-      (dict(specs=_SPECS, kind='histories'), 'kind: episodes: expected histories'),
+      (dict(specs=_SPECS, kind='histories'), "kind: episodes: expected the writer's histories"),
       (dict(specs=_SPECS, final_observation=False), 'other final_observation'),
       (dict(specs=_SPECS, settings='a = 1\nb = 2'), 'other settings: .*b = 3.*b = 2'),
       (dict(specs=_SPECS, settings='a = 1\nb = 3\n'), 'other settings: nothing'))
