@@ -21,7 +21,9 @@ from gtrxl_tf.analysis import runs as runs_lib
 from gtrxl_tf.settings import config
 from gtrxl_tf.training import curves
 
-VERDICTS = ('yes', 'in part', 'no', 'undecided', 'not run')
+# Verdicts, and how tables show them.
+VERDICTS = {'yes': '✓ yes', 'in part': '◐ in part', 'no': '✗ no', 'undecided': '? undecided',
+            'not run': '– not run'}
 
 _SUCCEEDS = 0.95  # The share of its episodes in which a run that succeeds does.
 
@@ -49,8 +51,8 @@ class Claim(NamedTuple):
 
   @property
   def anchor(self) -> str:
-    """The anchor that GitHub and mkdocs make of the heading."""
-    return re.sub(r'[^\w -]', '', self.claim.lower()).replace(' ', '-')
+    """The name of its place on its page; that of its heading is too long for a table."""
+    return re.sub(r'[^\w -]', '', self.where.lower()).replace(' ', '-')
 
 
 class Series(NamedTuple):
@@ -128,7 +130,7 @@ class Book:
 
   def _overview(self) -> str:
     """Returns the page of all claims."""
-    counts = [['', *VERDICTS], ['---', *['--:'] * len(VERDICTS)]]
+    counts = [['', *VERDICTS.values()], ['---', *['--:'] * len(VERDICTS)]]
     parts, papers = [], dict.fromkeys(VERDICTS, 0)
     for page, about in self.pages.items():
       title, claims = about['title'], [x for x in self.claims if x.page == page]
@@ -137,17 +139,20 @@ class Book:
                      *map(str, count.values())])
       if not about.get('ours'):
         papers = {x: papers[x] + count[x] for x in VERDICTS}
-      rows = [['verdict', 'claim', 'here', 'paper', 'more'], ['---'] * 5]
-      rows += [[x.verdict, x.claim, self.fill(x.here), x.paper,
-                f'[{x.where}](results/{page}.md#{x.anchor})'] for x in claims]
-      parts += [f'## {title}', self._image(about['picture'], 'results/'),
-                comparison.markdown(rows)]
+      rows = [['verdict', 'claim', 'here', 'paper', 'where'], ['---'] * 5]
+      rows += [[VERDICTS[x.verdict], f'[{x.claim}](results/{page}.md#{x.anchor})',
+                self.fill(x.here), x.paper, x.where] for x in claims]
+      if about.get('ours'):
+        rows = [row[:3] for row in rows]
+      parts += [f'## {title}', about['words'].strip(),
+                self._image(about['picture'], 'results/'), comparison.markdown(rows)]
     introduction = self._text['introduction'].replace('{claims}', str(sum(papers.values())))
     for verdict, number in papers.items():
       introduction = introduction.replace(f'{{{verdict}}}', str(number))
     changed = [f'- {x.claim}: {x.was}, now {x.verdict}. {x.why}' for x in self.claims if x.was]
-    parts.append(_folded(f'{len(changed)} verdicts were corrected',
-                         self._text['corrections'] + '\n' + '\n'.join(changed)))
+    parts += ['## Corrected verdicts', _folded(
+        f'{len(changed)} verdicts changed',
+        self._text['corrections'] + '\n' + '\n'.join(changed))]
     return '\n\n'.join(['# Results', introduction.strip(), comparison.markdown(counts), *parts]) + '\n'
 
   def _page(self, name: str) -> str:
@@ -157,13 +162,13 @@ class Book:
     for claim in (x for x in self.claims if x.page == name):
       more = [f'The paper: {claim.quote}'] * bool(claim.quote) + [self.fill(claim.details)]
       if claim.by_hand:
-        more.append(f'Measured by hand, in no file of `docs/runs`: {claim.by_hand.strip()}')
+        more.append(f'Measured apart from `docs/runs`: {claim.by_hand.strip()}')
       for file in claim.runs:
         more.append(f'`{file}.jsonl`: see [above](#{shown[file]}).' if file in shown
                     else self._every_run(file))
         shown.setdefault(file, claim.anchor)
       at = shown.setdefault(f'{claim.picture}.png', claim.anchor)
-      parts += [f'## {claim.claim}',
+      parts += [f'<a id="{claim.anchor}"></a>', f'## {claim.claim}',
                 f'**{claim.verdict}**, {claim.where}. {self.fill(claim.sentence)}',
                 '' if not claim.picture else self._image(claim.picture)
                 if at == claim.anchor else f'The picture is [above](#{at}).',
@@ -208,6 +213,14 @@ def _reached(share: float, series: Series) -> str:
   return ', '.join('-' if x is None else f'{x:.0f}' for x in steps)
 
 
+def _rises(series: Series) -> int:
+  """Returns in how many runs the return of the last tenth of a learning process is above
+  that of the two tenths before."""
+  means = [np.array(run.processes['policy'].mean) for run in series.runs]
+  return sum(x[-len(x) // 10:].mean() > x[-3 * len(x) // 10:-len(x) // 10].mean()
+             for x in means)
+
+
 def _succeed(values: Sequence[float]) -> str:
   """Returns how many of several runs succeed, as in '2 of 3'."""
   return f'{sum(value >= _SUCCEEDS for value in values)} of {len(values)}'
@@ -220,6 +233,7 @@ _STATISTICS: Dict[str, Callable[..., str]] = {
     'count': lambda a: _succeed(a.values),
     'ahead': lambda a, b: f'{np.sum(np.array(a.values) > b.values)} of {len(a.values)}',
     'ratio': lambda a, b: format(np.mean(a.values) / np.mean(b.values), '.2f'),
+    'rises': lambda *a: f'{sum(map(_rises, a))} of {sum(len(x.runs) for x in a)}',
     'reached': functools.partial(_reached, 0.9),
     'half': functools.partial(_reached, 0.5),
 }

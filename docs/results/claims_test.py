@@ -52,8 +52,10 @@ class ResultsTest(parameterized.TestCase):
       for target, anchor in re.findall(r'\]\(([\w./]*\.md)?#([\w-]+)\)', text):
         path = (_DOCS / page).parent / target if target else _DOCS / page
         headings = re.findall('^#+ (.*)$', path.read_text(encoding='utf-8'), re.MULTILINE)
-        self.assertIn(anchor, [re.sub(r'[^\w -]', '', heading.lower()).replace(' ', '-')
-                               for heading in headings], page)
+        self.assertIn(anchor, [
+            *re.findall('<a id="(.*)">', path.read_text(encoding='utf-8')),
+            *(re.sub(r'[^\w -]', '', heading.lower()).replace(' ', '-')
+              for heading in headings)], page)
 
   def test_numbers_of_no_run_say_where_they_are_from(self):
     for claim in _book().claims:
