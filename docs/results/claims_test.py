@@ -79,6 +79,7 @@ class ResultsTest(parameterized.TestCase):
       ('{each rate_t_maze_90/88/dgru}', '1.00, 0.60, 0.46'),
       ('{count rate_t_maze_90/88/dgru}', '1 of 3'),
       ('{ahead sensitivity/-/gtrxl sensitivity/-/trxl}', '25 of 25'),
+      ('{rises distillation_dr/-/ed distillation_recurrent/dktdlq_cpu/ed}', '5 of 6'),
       ('{ratio distillation_dr/-/ed distillation_dr/-/adf}', '0.69'))
   def test_numbers_are_picked(self, text, expected):
     self.assertEqual(_book().fill(text), expected)
