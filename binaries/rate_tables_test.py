@@ -255,17 +255,17 @@ class RateTablesTest(parameterized.TestCase):
       row = 'RATE w/o MRV' if valve == 'none' else f'RATE (MRV-{valve})'
       self.assertStartsWith(_TABLES['6'][row]['900'], score)
 
-  def test_rate_md_quotes_tables_3_5_and_11(self):
-    text = (_ROOT / 'docs/rate.md').read_text(encoding='utf-8')
+  def test_the_results_quote_tables_3_5_and_11(self):
+    text = (_ROOT / 'docs/results.md').read_text(encoding='utf-8')
     pong = {model: cell.split()[0] for model, cell in _TABLES['3']['Pong'].items()}
-    self.assertIn(f'RATE {pong["RATE"]}, DT {pong["DT"]}', text)
+    self.assertIn(f'| {pong["RATE"]} and {pong["DT"]}, raw |', text)
     last = _TABLES['5']['T-Maze: SR (T = 900)']['RATE'].split()[0]
-    self.assertRegex(text, rf'at 900 \|.*\| RATE {last} \|')
+    self.assertIn(f'| {last} ± 0.07, ten runs |', text)
     memory = {row: _value(cells['GPU mem.'].removesuffix('Gb'))
               for row, cells in _TABLES['11'].items()}
     ratios = [size / memory[row.replace('DT', 'RATE')]
               for row, size in memory.items() if row.endswith('DT')]
-    self.assertIn(f'Table 11 has {min(ratios):.1f} to {max(ratios):.1f}', text)
+    self.assertIn(f'| {min(ratios):.1f} to {max(ratios):.1f} with N = 3 |', text)
 
 
 if __name__ == '__main__':
