@@ -133,10 +133,11 @@ class DocumentationTest(parameterized.TestCase):
 
 
 def _sections(text):
-  """Returns the anchors that GitHub makes of a page's headings."""
+  """Returns the anchors of a page, and those that GitHub makes of its headings."""
   headings = re.findall(r'^#+ (.*)$', text, re.MULTILINE)
-  return {re.sub(r'[^\w -]', '', heading.lower()).replace(' ', '-')
-          for heading in headings}
+  return {*re.findall(r'<a id="(.*)">', text),
+          *(re.sub(r'[^\w -]', '', heading.lower()).replace(' ', '-')
+            for heading in headings)}
 
 
 class CommandsTest(absltest.TestCase):
