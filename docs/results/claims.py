@@ -214,8 +214,7 @@ def _reached(share: float, series: Series) -> str:
 
 
 def _rises(series: Series) -> int:
-  """Returns in how many runs the return of the last tenth of a learning process is above
-  that of the two tenths before."""
+  """Counts the runs whose learning process returns more in its last tenth than in the two before."""
   means = [np.array(run.processes['policy'].mean) for run in series.runs]
   return sum(x[-len(x) // 10:].mean() > x[-3 * len(x) // 10:-len(x) // 10].mean()
              for x in means)
