@@ -45,6 +45,8 @@ class ResultsTest(parameterized.TestCase):
       self.assertIn(claim.verdict, claims.VERDICTS, claim.claim)
       self.assertLessEqual(len(claim.claim.split()), 12, claim.claim)
       self.assertIn(claim.page, _book().pages)
+    places = [(claim.page, claim.anchor) for claim in _book().claims]
+    self.assertLen(places, len(set(places)))  # A link to a claim leads to no other.
 
   def test_numbers_of_no_run_say_where_they_are_from(self):
     for claim in _book().claims:
