@@ -118,7 +118,9 @@ class Book:
   def label(self, model: str) -> str:
     """Returns a model's name in words."""
     base, _, settings = model.partition('+')
-    return self.models[base][0] + (f', {self._words[settings]}' if settings else '')
+    words = [self._words[settings]] if settings in self._words else [
+        self._words[setting] for setting in settings.split('+') if setting]
+    return ', '.join([self.models[base][0], *words])
 
   def _image(self, name: str, folder: str = '') -> str:
     return f'![{self.pictures[name]["title"]}]({folder}{name}.png)'
