@@ -230,6 +230,8 @@ def _succeed(values: Sequence[float]) -> str:
 _STATISTICS: Dict[str, Callable[..., str]] = {
     'mean': lambda a: curves.mean_and_error(a.values, _spec(a.values)),
     'average': lambda a: format(np.mean(a.values), _spec(a.values)),
+    'peak': lambda a: curves.mean_and_error([
+        np.nanmax([row['return'] for row in run.metrics]) for run in a.runs], '.2f'),
     'each': _each,
     'count': lambda a: _succeed(a.values),
     'ahead': lambda a, b: f'{np.sum(np.array(a.values) > b.values)} of {len(a.values)}',
