@@ -204,6 +204,10 @@ def _spec(values: Sequence[float]) -> str:
   return '.1f' if max(map(abs, values)) >= 10 else '.2f'
 
 
+def _mean(values: Sequence[float]) -> str:
+  return curves.mean_and_error(values, _spec(values))
+
+
 def _each(series: Series) -> str:
   return ', '.join(format(x, _spec(series.values)) for x in series.values) or '-'
 
@@ -228,10 +232,10 @@ def _succeed(values: Sequence[float]) -> str:
 
 
 _STATISTICS: Dict[str, Callable[..., str]] = {
-    'mean': lambda a: curves.mean_and_error(a.values, _spec(a.values)),
+    'mean': lambda a: _mean(a.values),
     'average': lambda a: format(np.mean(a.values), _spec(a.values)),
-    'peak': lambda a: curves.mean_and_error([
-        np.nanmax([row['return'] for row in run.metrics]) for run in a.runs], '.2f'),
+    'peak': lambda a: _mean([np.nanmax([row['return'] for row in run.metrics])
+                             for run in a.runs]),
     'each': _each,
     'count': lambda a: _succeed(a.values),
     'ahead': lambda a, b: f'{np.sum(np.array(a.values) > b.values)} of {len(a.values)}',
