@@ -41,7 +41,9 @@ _CONTINUOUS = ('apple_maze_cpu.gin', 'memory_maze_sensitivity_cpu.gin',
                'numpad_mujoco_2x2_ppo_cpu.gin')
 _CORES = sorted(path.name for path in GIN.glob('cores/*.gin'))
 
-BINDINGS = {'dmlab_avm.gin': ['DMLab.dataset_path = "/photographs"']}
+BINDINGS = {'dmlab_avm.gin': ['DMLab.dataset_path = "/photographs"'],
+            'own_data_cpu.gin': [  # Left to the user, or found in the data.
+                'Experiment.environment = @TMaze', 'DecisionPolicy.target_return = 1.0']}
 
 _RATE = GIN / 'rate'
 OFFLINE = sorted(path.name for path in _RATE.glob('*.gin'))
@@ -174,7 +176,7 @@ class OfflineGinTest(GinTest):
 
   def episodes(self, name):
     """A dataset that fits an experiment, and a stand-in for its environment."""
-    config.parse([str(_RATE / name)], [])
+    config.parse([str(_RATE / name)], BINDINGS.get(name, []))
     settings = gin.get_bindings('Experiment')
     first_task, *_ = environments.task_settings('Experiment', settings.get('tasks'))
     try:
@@ -217,7 +219,7 @@ class OfflineGinTest(GinTest):
           [f'OfflineExperiment.dataset = {folder!r}',
            'OfflineExperiment.batch_size = 1',
            'PixelTorso.channels = (4,)', 'PixelTorso.units = 8',
-           'RATE.num_layers = 1', *bindings])
+           'RATE.num_layers = 1', *BINDINGS.get(name, []), *bindings])
     if added[0] not in ('models/cql_sac.gin', 'models/tap.gin'):  # Without tokens.
       length, num = [gin.query_parameter(f'OfflineExperiment.{setting}')
                      for setting in ('segment_length', 'num_segments')]
