@@ -42,7 +42,7 @@ _CONTINUOUS = ('apple_maze_cpu.gin', 'memory_maze_sensitivity_cpu.gin',
 _CORES = sorted(path.name for path in GIN.glob('cores/*.gin'))
 
 BINDINGS = {'dmlab_avm.gin': ['DMLab.dataset_path = "/photographs"'],
-            'own_data_cpu.gin': [  # Left to the user, or found in the data.
+            'own_data_cpu.gin': [  # Left to the user.
                 'Experiment.environment = @TMaze', 'DecisionPolicy.target_return = 1.0']}
 
 _RATE = GIN / 'rate'
