@@ -263,7 +263,11 @@ class _Picture:
     self.places: Dict[str, str] = self.about.get('places') or {
         x.name: x.name for x in self.series}
     labels = self.about.get('labels', {})
-    self.models: Dict[str, str] = {x: labels.get(x) or book.label(x) for x in shown}
+    # A setting of all models tells none from another.
+    shared = set.intersection(*(set(x.split('+')[1:]) for x in shown)) if shown[1:] else set()
+    self.models: Dict[str, str] = {
+        x: labels.get(x) or book.label('+'.join(y for y in x.split('+') if y not in shared))
+        for x in shown}
     self._colors = {base: color for base, (_, color) in book.models.items()}
 
   def at(self, place: str) -> List[Series]:
