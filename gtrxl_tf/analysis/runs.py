@@ -285,10 +285,10 @@ def _thinned(run: Run) -> curves.Rows:
 
 
 def _by_task(rows: curves.Rows) -> curves.Rows:
-  """Returns a row for each task: the means over its episodes."""
+  """Returns a row for each task: how many episodes it has, and the means over them."""
   tasks = list(dict.fromkeys(row.get('task', 0.) for row in rows))
   grouped = [[row for row in rows if row.get('task', 0.) == task] for task in tasks]
-  return [{'task': task, 'episodes': len(group), **{
+  return [{'task': task, 'episodes': sum(row.get('episodes', 1) for row in group), **{
       name: float(np.mean([row[name] for row in group]))
       for name in ('return', 'success') if name in group[0]}}
           for task, group in zip(tasks, grouped)]

@@ -46,6 +46,12 @@ class RunIndexTest(absltest.TestCase):
     self.assertEqual(comparison.tables(read),
                      comparison.tables(_index()))
 
+  def test_an_index_written_again_stays_the_same(self):
+    runs_lib.write(self.path, _index())
+    before = self.path.read_text()
+    runs_lib.write(self.path, runs_lib.read(self.path))
+    self.assertEqual(self.path.read_text(), before)
+
   def test_a_score_that_is_not_known_stays_so(self):
     index = _index(None)
     runs = [run._replace(scores={'score': 5., 'score_memory': math.nan})
