@@ -185,12 +185,12 @@ def configurable(target: Any = None, *, name: Optional[str] = None) -> Any:
   """
   if target is None:
     return functools.partial(configurable, name=name)
-  name = name or target.__name__
-  allowlist = None
+  name, allowlist = name or target.__name__, None
   if inspect.isclass(target):
+    # First: for a class that inherits it, Python before 3.11.4 reads Keras' `__new__`.
+    target.__init__ = _checked(target.__init__, name)
     own = suggestions.parameters(target)
     allowlist = own if len(own) < len(inspect.signature(target).parameters) else None
-    target.__init__ = _checked(target.__init__, name)
   else:
     target = _checked(target, name)
   made = gin.configurable(name, module=MODULE, allowlist=allowlist)(target)

@@ -143,6 +143,24 @@ class CheckedArgumentsTest(parameterized.TestCase):
     self.assertEqual((machine.top_speed, machine.settings['size'],
                       machine.settings['count']), (3, 5, 2))
 
+  def test_a_class_may_inherit_its_constructor(self):
+    class Layer:  # As one of Keras, it has a `__new__` of any arguments.
+
+      def __new__(cls, *unused_args, **unused_kwargs):
+        return super().__new__(cls)
+
+    class Base(Layer):
+
+      def __init__(self, size: int = 3, **shared):
+        self.size = size
+
+    @config.configurable
+    class Heir(Base):
+      pass
+
+    config.parse([], ['Heir.size = 5'])
+    self.assertEqual(Heir().size, 5)
+
   def test_a_callers_argument_overrides_gins(self):
     config.parse([], ['Machine.size = 0'])
     self.assertEqual(Machine(size=2).settings['size'], 2)
