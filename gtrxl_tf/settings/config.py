@@ -187,7 +187,7 @@ def configurable(target: Any = None, *, name: Optional[str] = None) -> Any:
     return functools.partial(configurable, name=name)
   name, allowlist = name or target.__name__, None
   if inspect.isclass(target):
-    # First: for a class that inherits it, Python before 3.11.4 reads Keras' `__new__`.
+    # First: Python before 3.11.4 reads Keras' `__new__` where `__init__` is inherited.
     target.__init__ = _checked(target.__init__, name)
     own = suggestions.parameters(target)
     allowlist = own if len(own) < len(inspect.signature(target).parameters) else None
