@@ -221,7 +221,8 @@ def _reached(share: float, series: Series) -> str:
 
 def _rises(series: Series) -> int:
   """Counts the runs whose learning process returns more in its last tenth than just before."""
-  means = [np.array(run.processes['policy'].mean) for run in series.runs]
+  policy = 'tuned' if series.measure == 'tuned_normalized' else 'policy'
+  means = [np.array(run.processes[policy].mean) for run in series.runs]
   return sum(x[-len(x) // 10:].mean() > x[-3 * len(x) // 10:-len(x) // 10].mean()
              for x in means)
 
