@@ -4,7 +4,7 @@ They show the claims in claims.toml, whose head explains it, with numbers from t
 files of `gtrxl compare` in docs/runs. `{STATISTIC PICK}` in the table's
 texts stands for a number of the runs. A PICK is FILE/PLACE/MODEL or
 FILE/PLACE/MODEL/MEASURE: an index file in docs/runs; a point of its sweep or a task, or
-`-` where there is only one; a model, without its learning rate unless that tells it from
+`-` for all of them; a model, without its learning rate unless that tells it from
 another; and a measure, by default that of the file. `_STATISTICS` has the statistics.
 """
 
@@ -105,6 +105,8 @@ class Book:
   def _pick(self, text: str) -> Series:
     name, place, model, *measure = text.split('/')
     found = {(x.name, x.model): x for x in self.series(name, *measure)}
+    found.update({('-', x.model): x._replace(name='-', place=x.place._replace(task=None))
+                  for x in found.values() if x.place.task is not None})
     if (place, model) not in found:
       raise config.ConfigError(f'{text}: expected one of ' + ', '.join(
           f'{name}/{"/".join(each)}' for each in found))
