@@ -60,8 +60,7 @@ def beam_search(log_probs: Callable[[tf.Tensor], tf.Tensor],
     first = tf.range(beam_width) % tf.reduce_sum(
         tf.cast(is_new, tf.int32), axis=1, keepdims=True)
     best = tf.gather(best, first, batch_dims=1)
-    plans, log_prob = (
-        tf.gather(x, best, batch_dims=1) for x in (plans, log_prob))
+    plans, log_prob = (tf.gather(x, best, batch_dims=1) for x in (plans, log_prob))
   return plans[:, 0], objective[:, 0]
 
 

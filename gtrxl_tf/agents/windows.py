@@ -97,8 +97,7 @@ class DecisionWindow(SlidingWindow):
   """Acts on an episode's last K steps."""
 
   def __init__(self, network: decision.DecisionNetwork, length: int):
-    super().__init__(
-        network, length, decision.TOKENS_PER_STEP, network.token_dim)
+    super().__init__(network, length, decision.TOKENS_PER_STEP, network.token_dim)
 
   def initial_cache(self, batch_size) -> DecisionWindowCache:
     """Returns the cache before the first step."""

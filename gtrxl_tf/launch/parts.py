@@ -96,8 +96,7 @@ def serve(settings: Settings, port: int) -> None:
 def act(settings: Settings, server: str, index: int) -> None:
   """Runs an actor of the Reverb server at HOST:PORT; see `Actor`."""
   with started('actor', settings) as part:
-    replay = connection.connect(
-        reconnect.check_address(server), part.experiment.layout)
+    replay = connection.connect(reconnect.check_address(server), part.experiment.layout)
     actor.Actor(
         part.experiment, replay, index, part.should_stop, settings.start,
         part.gauges).run()

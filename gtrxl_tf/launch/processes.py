@@ -11,6 +11,7 @@ import functools
 import multiprocessing
 from multiprocessing import context as context_lib
 from multiprocessing import forkserver
+from multiprocessing import resource_tracker
 import os
 import pathlib
 import pkgutil
@@ -103,10 +104,13 @@ def _call(function: Union[str, Callable[..., int]], args: Sequence[Any],
           log: Optional[pathlib.Path]) -> None:
   # Ends this process if SIGTERM has come since the fork server made it.
   signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM})
-  # The fork server's address is known here. Python 3.10 and 3.11 would nevertheless
-  # start another one, since it is not a child of this process.
-  # pylint: disable-next=protected-access
-  forkserver.ensure_running = forkserver._forkserver.ensure_running = lambda: None
+  # Python 3.10 and 3.11 would start another server, as this one is not their child.
+  server = forkserver._forkserver  # pylint: disable=protected-access
+  forkserver.ensure_running = server.ensure_running = lambda: None
+  # They end when no process has these files, so an engine that outlives a run must not.
+  alive = server._forkserver_alive_fd  # pylint: disable=protected-access
+  for file in alive, resource_tracker.getfd():
+    os.set_inheritable(file, False)
   if isinstance(function, str):
     function = pkgutil.resolve_name(function)
   with logs.kept(log, prints=True) if log else contextlib.nullcontext():

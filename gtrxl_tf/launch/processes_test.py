@@ -16,7 +16,7 @@ from gtrxl_tf.launch import processes
 
 _ROOT = pathlib.Path(__file__).parents[2]
 _MODULE = '''
-    import os, pathlib, sys, time
+    import os, pathlib, subprocess, sys, time
     from gtrxl_tf.launch import processes
     from gtrxl_tf.launch import signals
 
@@ -47,6 +47,11 @@ _MODULE = '''
         part_.terminate()
         part_.join()
       return code
+
+    def leave_a_process():  # As a C++ library starts it: it gets all open files.
+      subprocess.Popen(['sleep', '300'], close_fds=False, stdout=subprocess.DEVNULL,
+                       stderr=subprocess.DEVNULL)
+      return 7
 
     def wait():
       print('ready', flush=True)
@@ -128,6 +133,13 @@ class ProcessesTest(parameterized.TestCase):
     process.send_signal(signal.SIGINT)
     _, stderr = process.communicate(timeout=120)
     self.assertEqual((process.returncode, stderr), (130, 'Interrupted before it began.\n'))
+
+  @pytest.mark.medium
+  def test_a_command_ends_though_an_environment_has_left_a_process(self):
+    process = self.start_program('sys.exit(work.processes.run("work:leave_a_process"))')
+    self.addCleanup(os.killpg, process.pid, signal.SIGKILL)
+    _, stderr = process.communicate(timeout=60)
+    self.assertEqual(process.returncode, 7, stderr)
 
   @parameterized.parameters(
       (signal.SIGTERM, False), (signal.SIGTERM, True), (signal.SIGHUP, True))

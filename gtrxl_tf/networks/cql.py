@@ -66,8 +66,7 @@ class CQLNetwork(memory_network.MemoryNetwork):
     return self._embed(inputs, batch_dims=1).shape[-1]
 
   def _build_heads(self) -> None:
-    core_lib.build_layer(
-        self._head, tf.TensorShape([None, self.core.output_size]))
+    core_lib.build_layer(self._head, tf.TensorShape([None, self.core.output_size]))
 
   def call(self, inputs: actor_critic.NetworkInputs, state: Any
            ) -> Tuple[tf.Tensor, Any]:

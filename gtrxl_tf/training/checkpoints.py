@@ -28,8 +28,7 @@ _BEST = 'best.npz'
 _INDEX = 'ckpt-*.index'  # Written last.
 _SHOWN = 4  # Variables in a message, for each kind of difference.
 # The errors of TensorFlow if a checkpoint is damaged or does not fit.
-_TF_ERRORS = (
-    tf.errors.OpError, RuntimeError, ValueError, IndexError, AssertionError)
+_TF_ERRORS = (tf.errors.OpError, RuntimeError, ValueError, IndexError, AssertionError)
 
 
 class CheckpointError(config.ConfigError):

@@ -45,8 +45,11 @@ class Evaluator(Protocol):
                after_training: bool = False) -> Optional[Evaluation]:
     """Plays; returns None if it should stop. Some columns may need `after_training`."""
 
+  def close(self) -> None:
+    """Closes the environments, if there are any."""
 
-class EpisodeEvaluator:
+
+class EpisodeEvaluator(Evaluator):
   """An `Evaluator` that plays episodes."""
 
   def __init__(self, policy: Any, environment: environments.BatchedEnvironment,
@@ -102,6 +105,9 @@ class EpisodeEvaluator:
         returns.ravel().tolist(), successes.ravel().tolist(),
         np.repeat(self._environment.tasks, each).tolist(),
         dict(zip(self.columns, means)), lengths.ravel().tolist())
+
+  def close(self) -> None:
+    self._environment.close()
 
 
 def warn_of_no_end(steps: float) -> None:

@@ -362,15 +362,18 @@ class Experiment(abc.ABC):
   def evaluate(self, folder: run_folder.RunFolder, should_stop: Callable[[], bool]
                ) -> Optional[evaluation_lib.Evaluation]:
     """Plays with the policy of a finished run; returns None if it should stop."""
-    return self.make_evaluator(self.restore_policy(folder), folder).evaluate(
-        should_stop, after_training=True)
+    with contextlib.closing(
+        self.make_evaluator(self.restore_policy(folder), folder)) as evaluator:
+      return evaluator.evaluate(should_stop, after_training=True)
 
   def evaluate_best(self, folder: run_folder.RunFolder, should_stop: Callable[[], bool]
                     ) -> Optional[evaluation_lib.Evaluation]:
     """Plays new episodes with the best policy of a finished run, if it was kept."""
     if not folder.best.exists():
       return None
-    return self.make_evaluator(self.best_policy(folder), number=1).evaluate(should_stop)
+    with contextlib.closing(
+        self.make_evaluator(self.best_policy(folder), number=1)) as evaluator:
+      return evaluator.evaluate(should_stop)
 
   def best_policy(self, folder: run_folder.RunFolder) -> Any:
     """Returns the policy of a run's best evaluation, or else that of its last weights."""

@@ -59,8 +59,7 @@ class WarmUpAndDecay(tf.keras.optimizers.schedules.LearningRateSchedule):
       return 1 - (1 - self._final) * tf.minimum(step / self._length, 1)
     if self._decay == 'cosine':
       return tf.maximum(self._final, self._cosine(step))
-    return tf.maximum(
-        self._final, 0.5 * (1 + tf.cos(math.pi * (step / self._length))))
+    return tf.maximum(self._final, 0.5 * (1 + tf.cos(math.pi * (step / self._length))))
 
   def get_config(self) -> Dict[str, Any]:
     return self._settings

@@ -120,7 +120,7 @@ class OfflineTrainingTest(parameterized.TestCase):
       def observe(self, step, metrics):
         clock.now += 1
 
-    class Evaluator:
+    class Evaluator(evaluation.Evaluator):
       columns = ['return']
 
       def evaluate(self, should_stop, after_training):
@@ -149,8 +149,11 @@ class OfflineTrainingTest(parameterized.TestCase):
 
       def evaluate(self, should_stop, after_training):
         del after_training
-        told.append(True)
+        told.append('to stop')
         assert should_stop()
+
+      def close(self):
+        told.append('to close')
 
     told = []
     experiment = self.experiment(
@@ -158,6 +161,7 @@ class OfflineTrainingTest(parameterized.TestCase):
     experiment.make_evaluator = lambda *_: Evaluator()
     self.assertFalse(trainer.OfflineTrainer(experiment, training_lib.Process(
         self.folder, devices.make_strategy('default'), lambda: bool(told))).run())
+    self.assertEqual(told, ['to stop', 'to close'])
     self.assertTrue((self.folder.checkpoints / 'ckpt-2.index').exists())
 
   @parameterized.parameters('default', 'mirrored')

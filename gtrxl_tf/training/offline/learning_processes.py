@@ -92,7 +92,7 @@ class RandomSource(collecting.Source):
     pass
 
 
-class LearningProcesses:
+class LearningProcesses(evaluation.Evaluator):
   """An `Evaluator` that plays a learning process in each of a source's evaluation tasks.
 
   It also evaluates the greedy policy, which takes the most likely actions, and, after

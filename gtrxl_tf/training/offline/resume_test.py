@@ -46,7 +46,7 @@ def _network(action_spec, segment_length):
                  segment_length=3 * segment_length))
 
 
-class _NoEvaluator:
+class _NoEvaluator(evaluation.Evaluator):
   """An evaluator for runs whose policies need not be evaluated."""
   columns = ['return', 'success']
 

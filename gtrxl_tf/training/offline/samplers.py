@@ -241,8 +241,7 @@ class SegmentBySegment(Sampler):
         np.full(trajectories.batch_size, segment == 0), self._state)
 
   def observe(self, step: int, metrics: Mapping[str, Any]) -> None:
-    self._state = tf.nest.map_structure(
-        lambda x: x[:, -1].numpy(), metrics['carried'])
+    self._state = tf.nest.map_structure(lambda x: x[:, -1].numpy(), metrics['carried'])
 
   def arrays(self) -> Dict[str, np.ndarray]:
     return numbered(self._state)

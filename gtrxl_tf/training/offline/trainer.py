@@ -115,8 +115,7 @@ class OfflineTrainer(trainer.Trainer):
           self._keep_if_best(self.evaluation, self._acting)
       self._cpu_started += time.process_time() - began
 
-  def _make_row(self, metrics: Dict[str, float], lap: trainer.Lap
-                ) -> Dict[str, float]:
+  def _make_row(self, metrics: Dict[str, float], lap: trainer.Lap) -> Dict[str, float]:
     return {
         'seconds': lap.seconds,
         'cpu_seconds': time.process_time() - self._cpu_started,
@@ -129,7 +128,11 @@ class OfflineTrainer(trainer.Trainer):
     super()._save(last)
 
   def train(self) -> bool:
-    ended = super().train()
+    try:
+      ended = super().train()
+    finally:
+      if self._is_chief:
+        self._evaluator.close()
     # A barrier: no worker continues before the chief has saved.
     with learner.device_errors(self.step):
       devices.any_worker(False, self._strategy)

@@ -105,15 +105,13 @@ class Actor:
     self._channel: Optional[connection.Weights] = None
     self._should_stop = should_stop
     self._network = experiment.acting_network
-    self._policy = experiment.make_policy(
-        self._network, with_record=True, actor=index)
+    self._policy = experiment.make_policy(self._network, with_record=True, actor=index)
     num = experiment.environments_per_actor
     self._environment = experiment.make_environments(
         num, seeds.Stream.ACTING, index, start, first=index * num)
     stream = [2 + index, start]
     # Its own generator, because compiled code does not use `tf.random.set_seed`.
-    random = tf.random.Generator.from_seed(
-        [experiment.seed, *stream], alg='philox')
+    random = tf.random.Generator.from_seed([experiment.seed, *stream], alg='philox')
     self._refresh = tf.function(self._refreshed, autograph=False)
     head_starts = np.random.default_rng([experiment.seed, *stream]).integers(
         experiment.max_head_start, size=num, endpoint=True)

@@ -1,5 +1,6 @@
 """An evaluator: plays with the newest weights during training."""
 
+import contextlib
 import time
 from typing import Callable, Dict, Optional
 
@@ -63,7 +64,7 @@ class OnlineEvaluator:
 
   def run(self) -> None:
     """Plays until told to stop or the run is over."""
-    with self._watchdog:
+    with contextlib.closing(self._evaluator), self._watchdog:
       self._evaluate_until_ended()
 
   def _told_to_stop(self) -> bool:

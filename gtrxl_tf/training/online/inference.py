@@ -202,8 +202,7 @@ class InferenceServer:
           inference_call.LENGTH.pack(inference_call.MAGIC, len(text)) + text)
       size = mapped.size(self._question)
       while not (refused or busy):
-        self._calls.put(
-            (index, connected, inference_call.receive(connected, size)))
+        self._calls.put((index, connected, inference_call.receive(connected, size)))
     with self._lock:
       if index is not None and self._claims.get(index) is connected:
         self._claims[index] = None
@@ -343,8 +342,7 @@ class InferenceServer:
         one.loaded = self._loaded
         one.stream.took_weights(self._target_step)
         if self._experiment.memory_length:
-          self._policy.refresh(
-              one.loaded % _VERSIONS, one.rows, *one.stream.memory())
+          self._policy.refresh(one.loaded % _VERSIONS, one.rows, *one.stream.memory())
       self._waits_for = one.stream.blocked(one.seen, in_queue)
     return self._waits_for
 

@@ -100,8 +100,7 @@ class OnlineTrainer(trainer.Trainer):
     self._refused_before = self._ledger.refused  # At the last learner step.
     self._unrolls_seen = 0
     self._watchdog = watchdog.Watchdog(experiment.stall_seconds, self._describe)
-    self._queue = self._replay.queue(
-        experiment.new_items // num_workers, self._ledger)
+    self._queue = self._replay.queue(experiment.new_items // num_workers, self._ledger)
     self._table = None
     if experiment.replay:
       path = process.folder.replay / 'prioritized'
@@ -159,10 +158,8 @@ class OnlineTrainer(trainer.Trainer):
         raise
       finally:
         self._queue.close()
-        if self._actor:
-          self._actor.close()
-        if self._table:
-          self._table.close()
+        for part in filter(None, (self._actor, self._table, self._playing)):
+          part.close()
 
   def _batches(self) -> Iterator[Any]:
     """Yields batches; reconnects to a server that it has lost."""
@@ -307,8 +304,7 @@ class OnlineTrainer(trainer.Trainer):
     with learner.device_errors(self.step):
       self._steps += devices.sum_over_workers(new, self._strategy)
 
-  def _make_row(self, metrics: Dict[str, float], lap: trainer.Lap
-                ) -> Dict[str, float]:
+  def _make_row(self, metrics: Dict[str, float], lap: trainer.Lap) -> Dict[str, float]:
     ledger = self._ledger
     row = {
         'environment_steps': self._steps,
