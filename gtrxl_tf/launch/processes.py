@@ -107,7 +107,7 @@ def _call(function: Union[str, Callable[..., int]], args: Sequence[Any],
   # Python 3.10 and 3.11 would start another server, as this one is not their child.
   server = forkserver._forkserver  # pylint: disable=protected-access
   forkserver.ensure_running = server.ensure_running = lambda: None
-  # They end when no process has these files, so an engine that outlives a run must not.
+  # Server and tracker end when no process has these files: engines must not inherit them.
   alive = server._forkserver_alive_fd  # pylint: disable=protected-access
   for file in alive, resource_tracker.getfd():
     os.set_inheritable(file, False)
