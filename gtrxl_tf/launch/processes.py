@@ -9,7 +9,6 @@ survive a fork.
 import contextlib
 import functools
 import multiprocessing
-from multiprocessing import context as context_lib
 from multiprocessing import forkserver
 from multiprocessing import resource_tracker
 import os
@@ -37,7 +36,7 @@ def gtrxl(*arguments: str) -> List[str]:
 
 
 @functools.cache
-def _context() -> context_lib.BaseContext:
+def _context() -> multiprocessing.context.BaseContext:
   """Starts the fork server, and returns the context that makes processes of it."""
   # Until a process has a log, C++ libraries print only errors. The first process that
   # uses a GPU would otherwise take all its memory.

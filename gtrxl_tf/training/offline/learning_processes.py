@@ -100,7 +100,6 @@ class LearningProcesses(evaluation.Evaluator):
   the evaluation have no influence on that choice.
 
   Attributes:
-    columns: the names of the means of an evaluation.
     curves: the curves of `policy`, `greedy`, `source`, and `tuned` if a temperature was
       chosen, in the last evaluation.
     played: the policy's histories in the last evaluation.
