@@ -25,11 +25,12 @@ _MODULE = '''
         import tensorflow as tf
         tf.config.threading.set_intra_op_parallelism_threads(1)  # Still possible.
         assert float(tf.add(1., 1.)) == 2
-        print(os.getppid(), os.getcwd(), flush=True)
+        # In one call, as below: two parts share the file.
+        print(f'{os.getppid()} {os.getcwd()}\\n', end='', flush=True)
         while not should_stop():
           time.sleep(0.1)
         time.sleep(seconds_to_save)
-        print('saved\\n', end='', flush=True)  # In one call: two parts share the file.
+        print('saved\\n', end='', flush=True)
       return 5
 
     def save_slowly():
